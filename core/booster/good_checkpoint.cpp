@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/base/environment.h"
@@ -84,14 +85,21 @@ checkpoint::Damage find_damage(const comm::World& world, Boosted& run, NeedsBest
 
 GoodCheckpoint find_good_checkpoint(
     const comm::World& world, Boosted& run, NeedsBest needs_best, const std::string& first,
-    const std::function<std::string(const std::string& folder, const checkpoint::Damage& damage)>& next) {
+    const std::function<std::string(const std::string& folder, const checkpoint::Damage& damage)>& next,
+    const Log& log) {
   const auto tell = [&](const std::string& text) { return comm::broadcast_text(world.group(), world.device(), text); };
   auto folder = tell(first);
+  std::vector<std::string> skipped;  // on rank 0, for the best weights alone
   while (!folder.empty()) {
     const auto damage = find_damage(world, run, needs_best, folder);
     json choice;  // of rank 0
     checkpoint::on_first_rank(world, [&] {
       const auto chosen = damage.why.empty() ? folder : next(folder, damage);
+      const auto name = std::filesystem::path(folder).filename().string();
+      if (damage.why.empty())
+        for (const auto& line : skipped) log.warn("{}", line);
+      else if (damage.only_best)
+        skipped.push_back(fmt::format("{} skipped: {}", name, damage.why));
       choice = {{"folder", chosen}, {"best_damage", damage.why}, {"ends", chosen == folder}};
     });
     choice = json::parse(tell(json_text(choice)));
@@ -107,11 +115,13 @@ GoodCheckpoint newest_checkpoint(const comm::World& world, Boosted& run, NeedsBe
   const auto newest = [&] { return checkpoint::latest_checkpoint(dir, log, checkpoint::Verify::record, known); };
   std::string first;
   checkpoint::on_first_rank(world, [&] { first = newest(); });
-  return find_good_checkpoint(world, run, needs_best, first,
-                              [&](const std::string& folder, const checkpoint::Damage& damage) {
-                                known[folder] = damage;
-                                return newest();
-                              });
+  return find_good_checkpoint(
+      world, run, needs_best, first,
+      [&](const std::string& folder, const checkpoint::Damage& damage) {
+        known[folder] = damage;
+        return newest();
+      },
+      log);
 }
 
 }  // namespace trireme

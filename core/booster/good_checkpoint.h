@@ -19,12 +19,14 @@ enum class NeedsBest { no, yes };
 
 /// The first folder of a search in which no rank finds damage, on every rank. `first` is where rank 0 begins; `next`,
 /// which it calls with the damage of a folder, finds another one, or the same one again when only its best weights are
-/// damaged and none is better. Each rank reads the blocks of bytes that it needs (ShardedTensors::verify()) and its
-/// share of the best weights. Rank 0 must have opened the folders with Verify::record. Collective.
+/// damaged and none is better. Those skipped for one with intact best weights are said in warnings. Each rank reads the
+/// blocks of bytes that it needs (ShardedTensors::verify()) and its share of the best weights. Rank 0 must have opened
+/// the folders with Verify::record. Collective.
 /// @throws CheckpointError, on every rank, when `next` does, or a rank needs a file that another host has
 GoodCheckpoint find_good_checkpoint(
     const comm::World& world, Boosted& run, NeedsBest needs_best, const std::string& first,
-    const std::function<std::string(const std::string& folder, const checkpoint::Damage& damage)>& next);
+    const std::function<std::string(const std::string& folder, const checkpoint::Damage& damage)>& next,
+    const Log& log);
 
 /// The newest such checkpoint below `dir`. Collective. @throws CheckpointError, on every rank, when all are damaged
 GoodCheckpoint newest_checkpoint(const comm::World& world, Boosted& run, NeedsBest needs_best, const std::string& dir,

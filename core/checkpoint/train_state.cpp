@@ -111,7 +111,7 @@ std::string latest_checkpoint(const std::string& run_dir, const Log& log, Verify
         fmt::format("{}: no checkpoint is intact ({}): {}; restore one of them, or start a new run (--fresh)",
                     path_in(run_dir, "checkpoints"), text::join(names), text::join(why, "; ")));
   for (std::size_t i = 0; i < damaged.size(); ++i)
-    if (damaged[i] != found && !std::exchange(known[damaged[i]].was_said, true))
+    if (auto& damage = known[damaged[i]]; !damage.only_best && !std::exchange(damage.was_said, true))
       log.warn("{} skipped: {}", names[i], why[i]);
   return found;
 }

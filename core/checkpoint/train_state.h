@@ -107,7 +107,8 @@ using Damages = std::map<std::string, Damage>;
 
 /// The newest complete and intact checkpoint of the run, or "" when the run has none. `known` are skipped; further ones
 /// that `how` finds damaged are added. Each one is said in one warning, which gives the file and its expected and
-/// actual contents. When none is intact, it is the newest one of which only the best weights are damaged.
+/// actual contents. When none is intact, it is the newest one of which only the best weights are damaged; those are not
+/// said here, because it depends on an older one whether any is skipped.
 /// @throws CheckpointError that lists all checkpoints when there is none of these either
 std::string latest_checkpoint(const std::string& run_dir, const Log& log, Verify how, Damages& known);
 std::string latest_checkpoint(const std::string& run_dir, const Log& log, Verify how = Verify::content);

@@ -103,14 +103,15 @@ bool restore_run(const Prepared& prepared, Booster& booster, Boosted& run, Train
   if (!prepared.plan.keeps_best) return is_evaluated;
   // By the manifest, which every rank has, unlike the file.
   const bool has_best = stored.best_digest().bytes > 0 && from.best_damage.empty();
+  if (!from.best_damage.empty())
+    booster.log().warn(
+        "{}: no checkpoint has intact best weights ({}); those of step {} are lost, and the best ones are chosen from "
+        "the evaluations from here on",
+        from.folder, from.best_damage, state.best.step);
   if (!has_best) {  // the search for the best weights starts again
     state.best = state.last = {};
     state.evaluations_since_best = 0;
   }
-  if (!from.best_damage.empty())
-    booster.log().warn(
-        "{}: no checkpoint has intact best weights ({}); the best is chosen from the evaluations from here on",
-        from.folder, from.best_damage);
   if (has_best)
     best.take(booster, stored.best(), stored.best_digest());
   else
@@ -121,11 +122,13 @@ bool restore_run(const Prepared& prepared, Booster& booster, Boosted& run, Train
 std::string resume(const Prepared& prepared, RunFolder& folder, Booster& booster, Boosted& run, TrainerState& state,
                    BestModel& best) {
   const auto& world = booster.mesh().world();
-  const auto from = find_good_checkpoint(world, run, needs_best(prepared), folder.resume_point().from,
-                                         [&](const std::string& /*folder*/, const checkpoint::Damage& damage) {
-                                           folder.look_further(prepared, damage);
-                                           return folder.resume_point().from;
-                                         });
+  const auto from = find_good_checkpoint(
+      world, run, needs_best(prepared), folder.resume_point().from,
+      [&](const std::string& /*folder*/, const checkpoint::Damage& damage) {
+        folder.look_further(prepared, damage);
+        return folder.resume_point().from;
+      },
+      booster.log());
   if (from.folder.empty()) return "";
   const bool is_evaluated = restore_run(prepared, booster, run, state, best, from);
   checkpoint::on_first_rank(world, [&] { folder.go_on(state.at.global_step, is_evaluated); });

@@ -5,7 +5,9 @@
 
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <optional>
+#include <sstream>
 
 #include "core/train/trainer.h"
 #include "tests/unit/data/folder.h"
@@ -84,6 +86,62 @@ TEST(Trainer, ResumesWithoutTheBestWeights) {
   EXPECT_FALSE(resumed.result.best_test) << "of the weights of epoch 2";
   EXPECT_DOUBLE_EQ(resumed.loss_after, resumed.events->losses.at(1)) << "not of the last weights";
   EXPECT_FALSE(std::filesystem::exists(checkpoints + "step-00000024/best.safetensors"));
+}
+
+/// The lines of a text.
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> out;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) out.push_back(line);
+  return out;
+}
+
+// A checkpoint with intact best weights is preferred, because its result is that of a run without damage. If there is
+// none, only the best weights are lost. A run without best weights does not mind.
+TEST(Trainer, DamagedBestWeightsCostNoMoreThanTheyMust) {
+  const struct {
+    const char* what;
+    std::vector<std::string> damaged;  ///< checkpoints
+    bool keeps_best;
+    std::int64_t resumed_at, best_epoch;
+    std::vector<std::string> says;  ///< the beginnings of the warnings, after the folder
+  } rows[] = {
+      {"those of the newest", {"step-00000012"}, true, 6, 3, {"step-00000012 skipped: "}},
+      {"all",
+       {"step-00000006", "step-00000012"},
+       true,
+       12,
+       3,
+       {"step-00000012: no checkpoint has intact best weights ("}},
+      {"all, which nobody needs", {"step-00000006", "step-00000012"}, false, 12, 2, {}},
+      {"none", {}, true, 12, 2, {}},
+  };
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.what);
+    const Folder folder;
+    const Program program;
+    const auto dir = folder.path("run");
+    const Scored before(program, dir, 2, true, {0.1, 0.9});
+    EXPECT_EQ(before.result.state.best.epoch, 2);
+    for (const auto& name : row.damaged) {
+      const auto best = dir + "/checkpoints/" + name + "/best.safetensors";
+      std::fstream bytes(best, std::ios::in | std::ios::out | std::ios::binary);
+      bytes.seekp(-1, std::ios::end);
+      const char last = static_cast<char>(bytes.get() ^ 1);
+      bytes.seekp(-1, std::ios::end);
+      bytes.put(last);
+    }
+    testing::internal::CaptureStderr();
+    const Scored after(program, dir, 4, row.keeps_best, {0.1, 0.2, 0.5, 0.4});
+    const auto said = testing::internal::GetCapturedStderr();
+    const auto lines = lines_of(said);
+    EXPECT_EQ(after.result.resumed_at, row.resumed_at);
+    EXPECT_EQ(after.result.state.best.epoch, row.best_epoch);
+    ASSERT_EQ(lines.size(), row.says.size()) << said;
+    for (std::size_t i = 0; i < lines.size(); ++i) EXPECT_NE(lines[i].find(row.says[i]), std::string::npos) << said;
+    const bool is_lost = row.damaged.size() == 2 && row.keeps_best;
+    EXPECT_EQ(said.find("those of step 12 are lost") != std::string::npos, is_lost) << said;
+  }
 }
 
 TEST(Trainer, AMetricThatIsNotFiniteIsSavedAndNeverTheBest) {
