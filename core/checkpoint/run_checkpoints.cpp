@@ -58,7 +58,8 @@ std::vector<std::pair<std::string, std::string>> layout_of(const std::string& co
   return out;
 }
 
-/// The first problem of the files that the use needs, or has lost something without; "" when all have their sizes.
+/// The first problem of the files that the use needs, and of the best weights, without which a resume loses something;
+/// "" when all have their sizes.
 std::string problem_for(const std::string& folder, const Manifest& manifest, Use use) {
   auto names = needed_files(manifest, use);
   if (use == Use::resume && manifest.files.contains(kBest)) names.insert(kBest);
