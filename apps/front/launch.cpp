@@ -68,7 +68,7 @@ RunEnd verdict_on(const ChildEnd& end, Ranks ranks, int size, FlightWatch* watch
     return {report_stop(end.sent, watch != nullptr ? watch->unsaved() : "")};
   const auto say = [&](const std::string& death) {
     say_error(death);
-    return RunEnd{end.code, death};
+    return RunEnd{ranks == Ranks::of_trireme && size > 1 ? kCommunication : end.code, death};
   };
   if (end.by_signal)
     return say(fmt::format("mpirun was ended from outside by signal {} ({}), and its ranks with it", number,

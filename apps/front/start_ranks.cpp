@@ -144,7 +144,10 @@ RunEnd Run::verdict() const {
   if (!cause_) return {};
   if (!cause_->message.empty()) say_error(cause_->message);
   const bool died = cause_->by_signal || cause_->code == kCommunication || options_.ranks == Ranks::of_any_program;
-  return {cause_->code, !died ? "" : cause_->message.empty() ? kLostRanks : cause_->message};
+  const bool is_peer = options_.ranks == Ranks::of_trireme && ranks_of(options_) > 1;
+  return {cause_->by_signal && is_peer ? kCommunication : cause_->code, !died                     ? ""
+                                                                        : cause_->message.empty() ? kLostRanks
+                                                                                                  : cause_->message};
 }
 
 RankEvents Run::events() {

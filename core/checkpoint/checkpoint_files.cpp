@@ -54,16 +54,18 @@ const char* evaluated_group(const Manifest& manifest) { return has_group(manifes
 
 Manifest verified_manifest(const std::string& folder, Verify how, Use use) {
   namespace fs = std::filesystem;
-  std::error_code no_folder;
-  if (!fs::is_directory(folder, no_folder))
-    throw CheckpointError(no_folder && no_folder != std::errc::no_such_file_or_directory
-                              ? fmt::format("{}: cannot be read: {}", folder, no_folder.message())
-                              : fmt::format("{}: no such checkpoint folder", folder));
-  if (std::error_code error; !fs::exists(path_in(folder, kManifest), error) && !error)
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) {
+    const bool is_known = fs::exists(folder, error);
+    const bool is_absent = !error || error == std::errc::no_such_file_or_directory;
+    throw CheckpointError(is_known    ? fmt::format("{}: is a file, not the folder of a checkpoint", folder)
+                          : is_absent ? fmt::format("{}: no such checkpoint folder", folder)
+                                      : fmt::format("{}: cannot be read: {}", folder, error.message()));
+  }
+  if (!fs::exists(path_in(folder, kManifest), error) && !error)
     throw CheckpointError(
-        fmt::format("{}: no manifest.json in it, so it is not a complete checkpoint; name a run folder, or a "
-                    "folder in its checkpoints/",
-                    folder));
+        fmt::format("{}: no manifest.json in it, so it is not a complete checkpoint{}", folder,
+                    use == Use::weights ? "; name a run folder, or a folder in its checkpoints/" : ""));
   auto manifest = read_manifest(folder);
   const auto needs = [&](bool there, const std::string& what) {
     if (!there) throw CheckpointError(fmt::format("{}: lists no {}", path_in(folder, kManifest), what));

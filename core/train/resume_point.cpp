@@ -106,6 +106,11 @@ ResumePoint point_of(const Prepared& p, const std::string& config_toml, Verify h
   const checkpoint::Checkpoint stored(point.from, Verify::sizes);  // its record is verified
   if (const auto changed = check_same_training(p, config_toml, stored); !changed.empty())
     point.notes.push_back(fmt::format("changed   {}", text::join(changed)));
+  const auto step = stored.record().progress.global_step;
+  if (step > p.total_steps)
+    point.notes.push_back(
+        fmt::format("beyond    step {} is after the last of this configuration, {}; what was trained stays",
+                    text::thousands(step), text::thousands(p.total_steps)));
   point.done = nothing_left(p, stored);
   return point;
 }

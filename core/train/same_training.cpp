@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -87,12 +88,17 @@ std::vector<std::string> check_same_training(const Prepared& p, const std::strin
       found.refused.push_back(fmt::format("{}: {} (it was {})", what, current.is_null() ? "none" : json_text(current),
                                           there.is_null() ? "none" : json_text(there)));
   }
-  if (!found.refused.empty())
+  if (!found.refused.empty()) {
+    // Another model has no use for the weights.
+    const bool is_other_model = std::any_of(found.refused.begin(), found.refused.end(),
+                                            [](const std::string& key) { return key.starts_with("model."); });
     throw CheckpointError(fmt::format(
-        "{}: this run cannot be resumed from it, because the order of the samples or the meaning of a step "
-        "would change: {}. Restore the old values, or start a new run (--fresh), from its weights if you want: "
-        "model.weights = \"{}\"",
-        stored.folder(), text::join(found.refused), stored.folder()));
+        "{}: this run cannot be resumed from it, because {} would change: {}. Restore the old values, or start a new "
+        "run (--fresh){}",
+        stored.folder(), is_other_model ? "the model" : "the order of the samples or the meaning of a step",
+        text::join(found.refused),
+        is_other_model ? "" : fmt::format(", from its weights if you want: model.weights = \"{}\"", stored.folder())));
+  }
   check_same_precision(now, earlier, stored.folder());
   return found.reported;
 }

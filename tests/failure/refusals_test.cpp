@@ -145,7 +145,7 @@ TEST_F(Refusals, OfRanksDataAndModel) {
       {{"model.weights=/nowhere/weights"}, "/nowhere/weights", 8, 7},
       {{"run.resume=/nowhere"}, "/nowhere", 8, 7},
       {{"run.resume=/usr"},
-       "/usr: no manifest.json in it, so it is not a complete checkpoint; name a run folder",
+       "/usr: no manifest.json in it, so it is not a complete checkpoint; name another checkpoint or run's folder",
        8,
        7},
       {{"run.dir=" + run_.folder.path()}, "which is not part of a run; name another folder"},

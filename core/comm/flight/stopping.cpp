@@ -85,7 +85,10 @@ void note_unsaved(const std::string& text) {
 }
 
 void note_stopped() {
-  if (auto* shared = shared_by_all.load()) std::atomic_ref(shared->stopped).store(1);
+  if (auto* shared = shared_by_all.load()) {
+    std::atomic_ref(shared->stopped).store(1);
+    std::atomic_ref(shared->request_said).store(1);  // it would come after the end
+  }
 }
 
 void say_request() {

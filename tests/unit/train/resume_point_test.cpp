@@ -82,6 +82,10 @@ TEST(ResumePoint, FollowsTheTable) {
       {Earlier::stopped, automatic, "step-00000003"},
       {Earlier::stopped, {"optimizer.lr=0.5"}, "step-00000003"},
       {Earlier::stopped, {"run.seed=7"}, "--fresh"},
+      {Earlier::stopped,
+       {"model.num_layers=2"},
+       "because the model would change: model.num_layers = 2 (it was 1). Restore the old values, or start a new run "
+       "(--fresh)"},
       {Earlier::stopped, must, "step-00000003"},
       {Earlier::stopped, never, "moved"},
       {Earlier::stopped, {"run.resume=never", "run.seed=7"}, "moved"},
@@ -105,6 +109,21 @@ TEST(ResumePoint, FollowsTheTable) {
       EXPECT_NE(found.find(rows[i].expected), std::string::npos) << "row " << i << ": " << found;
     else
       EXPECT_EQ(found, rows[i].expected) << "row " << i;
+  }
+}
+
+TEST(ResumePoint, StepsBeyondTheConfigurationAreSaid) {
+  const Folder folder;
+  make(Earlier::stopped, folder.path("run"));
+  for (const auto& [steps, says] :
+       {std::pair{"2", "beyond    step 3 is after the last of this configuration, 2; what was trained stays"},
+        {"4", ""}}) {
+    const auto run = open_run(prepared(kFiveSteps, {"run.dir=" + folder.path("run"), "run.checkpoint_every=2",
+                                                    std::string("train.max_steps=") + steps}));
+    std::string beyond;
+    for (const auto& note : run->resume_point().notes)
+      if (note.starts_with("beyond")) beyond = note;
+    EXPECT_EQ(beyond, says) << steps;
   }
 }
 
