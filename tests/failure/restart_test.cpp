@@ -55,7 +55,6 @@ TEST(Restart, AKilledRankChangesNothing) {
   const std::vector<std::string> ranks{"--ranks", "2", "--max-restarts", "2"},
       launch{TRIREME_COMMAND, "launch", "-n", "2", "--max-restarts", "2"};
   for (const auto& row : {Row{"mpirun", {}, ranks, true, "rank 1 was killed by signal 9"},
-                          Row{"mpirun, a new run", {}, joined(ranks, {"--fresh"}), true, "rank 1 was killed by"},
                           Row{"our launcher", {}, ranks, false, "rank 1 was killed by signal 9"},
                           // It starts a program, whose words stay as they are.
                           Row{"trireme launch, a new run", launch, {"--fresh"}, true, "rank 1 on host "}}) {
@@ -107,7 +106,7 @@ TEST(Restart, AFinishedTrainingIsNotRepeated) {
     return worker + " \"$@\"\ncode=$?\nif [ \"$OMPI_COMM_WORLD_RANK\" = 1 ] && mkdir " + folder +
            "/once 2>/dev/null; then kill -9 $$; fi\nexit $code\n";
   });
-  for (const auto& more : {std::vector<std::string>{}, {"--fresh"}, {"--set", "run.keep_checkpoints=0"}}) {
+  for (const auto& more : {std::vector<std::string>{"--fresh"}, {"--set", "run.keep_checkpoints=0"}}) {
     const SmallRun run(kLeaves);
     const auto result =
         run_process(joined({front.command(), "train", run.config, "--ranks", "2", "--max-restarts", "1"}, more));
