@@ -17,7 +17,7 @@
 namespace trireme::tests {
 namespace {
 
-constexpr const char* kSteps = "epochs = 40\nglobal_batch = 8\neval_every = 4\nmax_norm = 1.0\n";  // 240 steps
+constexpr const char* kSteps = "epochs = 50\nglobal_batch = 8\neval_every = 4\nmax_norm = 1.0\n";  // 300 steps
 
 constexpr const char* kEndless = "epochs = 100000\nglobal_batch = 8\n";
 
