@@ -19,12 +19,11 @@
 
 #include "apps/commands/commands.h"
 #include "apps/report.h"
+#include "core/base/environment.h"
 #include "core/base/text.h"
 #include "core/base/version.h"
 #include "core/booster/plugin_loader.h"
 #include "core/comm/world.h"
-
-extern char** environ;
 
 namespace trireme::apps {
 namespace {
@@ -94,11 +93,9 @@ std::string variables() {
       "TRIREME_",     "PMIX_", "MALLOC_",    "LD_LIBRARY_PATH", "LD_PRELOAD",  "SLURM_JOB_ID", "SLURM_NTASKS",
       "SLURM_NNODES", "RANK",  "LOCAL_RANK", "WORLD_SIZE",      "MASTER_ADDR", "MASTER_PORT"};
   std::set<std::string> found;
-  for (char** variable = environ; *variable != nullptr; ++variable)
+  for (const auto& variable : whole_environment())
     for (const auto& prefix : prefixes)
-      if (std::string_view(*variable).starts_with(prefix) &&
-          !std::string_view(*variable).starts_with("TRIREME_TERMINAL"))
-        found.insert(*variable);
+      if (variable.starts_with(prefix) && !variable.starts_with("TRIREME_TERMINAL")) found.insert(variable);
   return found.empty() ? "none set"
                        : text::join(std::vector<std::string>(found.begin(), found.end()), "\n                ");
 }

@@ -14,6 +14,7 @@
 #include "apps/front/event_loop.h"
 #include "apps/front/frames.h"
 #include "apps/front/local_ranks.h"
+#include "core/base/environment.h"
 #include "core/base/error.h"
 
 namespace trireme::apps {
@@ -31,10 +32,8 @@ void complete_environment(RankJob& job) {
   };
   for (const auto& variable : job.environment)
     if (variable.starts_with("PATH=")) setenv("PATH", variable.substr(5).c_str(), 1);
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    const std::string_view text = *variable;
-    if (!is_sent(text.substr(0, text.find('=')))) job.environment.emplace_back(text);
-  }
+  for (const auto& text : whole_environment())
+    if (!is_sent(text.substr(0, text.find('=')))) job.environment.push_back(text);
 }
 
 class Agent {

@@ -11,7 +11,6 @@
 #include <cstring>
 #include <functional>
 #include <memory>
-#include <string_view>
 #include <utility>
 
 #include "apps/command_line.h"
@@ -33,9 +32,8 @@ namespace {
 /// "; the environment sets OMPI_MCA_pml, OMPI_MCA_btl": the most frequent reason why Open MPI does not start.
 std::string mpi_settings() {
   std::vector<std::string> names;
-  for (char** variable = environ; *variable != nullptr; ++variable)
-    if (const std::string_view text = *variable; text.starts_with("OMPI_MCA_"))
-      names.emplace_back(text.substr(0, text.find('=')));
+  for (const auto& variable : whole_environment())
+    if (variable.starts_with("OMPI_MCA_")) names.push_back(variable.substr(0, variable.find('=')));
   return names.empty() ? "" : fmt::format("; the environment sets {}", text::join(names));
 }
 

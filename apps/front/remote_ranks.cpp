@@ -18,6 +18,7 @@
 #include "apps/front/agent.h"
 #include "apps/front/child.h"
 #include "apps/front/programs.h"
+#include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/base/version.h"
@@ -61,14 +62,13 @@ std::string last_line(std::string_view text) {
 
 std::vector<std::string> environment_for_hosts() {
   std::vector<std::string> out;
-  for (char** variable = environ; *variable != nullptr; ++variable) {
-    const std::string_view text = *variable;
+  for (const auto& text : whole_environment()) {
     const auto name = text.substr(0, text.find('='));
     if (name == "TRIREME_ADDRESS" || name == "TRIREME_HOST_IDENTITY" || name == "TRIREME_STORE_FD" ||
         name == comm::flight::kFolderVariable)
       continue;
     for (const std::string_view prefix : {"TRIREME_", "OMP_", "NCCL_", "CUDA_", "MASTER_", "LD_LIBRARY_PATH=", "PATH="})
-      if (text.starts_with(prefix)) out.emplace_back(text);
+      if (text.starts_with(prefix)) out.push_back(text);
   }
   return out;
 }

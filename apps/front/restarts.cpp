@@ -26,7 +26,7 @@ std::vector<std::string> arguments_again(const TrainCommand& command, std::int64
 /// Tells the next start of the ranks that it is not the first one. `number`: 0 for a retry.
 void announce_restart(std::int64_t number, const std::string& cause, const RunEnd& before) {
   setenv(train::kRestartVariable, fmt::format("{} {}", number, cause).c_str(), 1);
-  if (!before.trained_in.empty()) setenv(train::kBegunVariable, before.trained_in.c_str(), 1);
+  if (!before.trained_in.empty()) setenv(train::kTrainedInVariable, before.trained_in.c_str(), 1);
 }
 
 /// A training that is started as often as its ranks die.

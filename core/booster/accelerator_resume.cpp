@@ -8,8 +8,6 @@
 #include "core/booster/accelerate_state.h"
 #include "core/booster/good_checkpoint.h"
 #include "core/booster/run_state.h"
-#include "core/checkpoint/shared_errors.h"
-#include "core/checkpoint/storage.h"
 #include "core/nn/block.h"
 
 namespace trireme {
@@ -86,12 +84,7 @@ bool Accelerator::load_state(const std::string& dir) {
     state.loaders[i]->set_position({.epoch = position.at("epoch"), .batch = position.at("batch")});
   }
   state.drop_unfinished();
-  // Later checkpoints, which are damaged.
-  const auto storage = checkpoint::find_storage(dir, state.world);
-  const auto set_aside = [&] {
-    if (storage.leads()) checkpoint::set_aside_after(dir, run.step);
-  };
-  checkpoint::on_every_rank(state.world, set_aside, "checkpoints cannot be set aside");
+  set_aside_damaged(state.world, dir, run.step);
   return true;
 }
 

@@ -12,6 +12,7 @@
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/sharded_tensors.h"
 #include "core/checkpoint/shared_errors.h"
+#include "core/checkpoint/storage.h"
 #include "core/comm/text.h"
 
 namespace trireme {
@@ -122,6 +123,14 @@ GoodCheckpoint newest_checkpoint(const comm::World& world, Boosted& run, NeedsBe
         return newest();
       },
       log);
+}
+
+void set_aside_damaged(const comm::World& world, const std::string& dir, std::int64_t step) {
+  const auto storage = checkpoint::find_storage(dir, world);
+  const auto set_aside = [&] {
+    if (storage.leads()) checkpoint::set_aside_after(dir, step);
+  };
+  checkpoint::on_every_rank(world, set_aside, "checkpoints cannot be set aside");
 }
 
 }  // namespace trireme

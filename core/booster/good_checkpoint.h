@@ -1,6 +1,7 @@
 // The choice of a checkpoint to restore, on which all ranks agree: the newest one in which none finds damage.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 
@@ -31,5 +32,9 @@ GoodCheckpoint find_good_checkpoint(
 /// The newest such checkpoint below `dir`. Collective. @throws CheckpointError, on every rank, when all are damaged
 GoodCheckpoint newest_checkpoint(const comm::World& world, Boosted& run, NeedsBest needs_best, const std::string& dir,
                                  const Log& log);
+
+/// Sets the checkpoints aside that newest_checkpoint() has passed over: those of steps after the one that it found. On
+/// every host's own folder. Collective. @throws CheckpointError, on every rank, when it fails on one
+void set_aside_damaged(const comm::World& world, const std::string& dir, std::int64_t step);
 
 }  // namespace trireme

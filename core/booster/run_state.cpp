@@ -11,7 +11,6 @@
 #include "core/booster/good_checkpoint.h"
 #include "core/booster/restored.h"
 #include "core/checkpoint/adapters.h"
-#include "core/checkpoint/storage.h"
 #include "core/checkpoint/weights.h"
 
 namespace trireme {
@@ -117,8 +116,7 @@ bool Booster::load(Boosted& run, const std::string& dir) {
                       "start a new run from its weights: ModelSource::weights = \"{}\"",
                       folder, what, json_text(now), json_text(before.at(what)), folder));
   restore(run, stored, log_);
-  // Later checkpoints, which are damaged.
-  if (checkpoint::find_storage(dir, world_).leads()) checkpoint::set_aside_after(dir, run.step);
+  set_aside_damaged(world_, dir, run.step);
   return true;
 }
 

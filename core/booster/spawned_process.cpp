@@ -12,6 +12,8 @@
 #include <fstream>
 #include <iostream>
 
+#include "core/base/environment.h"
+
 namespace trireme {
 namespace {
 
@@ -19,7 +21,7 @@ ProgramStart record_start() {
   ProgramStart start;
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   for (std::string argument; std::getline(file, argument, '\0');) start.arguments.push_back(argument);
-  for (char** variable = environ; *variable != nullptr; ++variable) start.environment.emplace_back(*variable);
+  start.environment = whole_environment();
   char folder[PATH_MAX] = {};
   if (getcwd(folder, sizeof folder) != nullptr) start.folder = folder;
   return start;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/checkpoint/files.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/weights_source.h"
 #include "core/nn/block.h"
@@ -142,9 +143,8 @@ FileDigest save_adapters(const std::string& folder, const std::vector<shard::Sli
   SliceSource source(adapter_slices(state, model), mesh);
   return source.write([&] {
     make_folder(folder);
-    const auto digest =
-        write_tensors((fs::path(folder) / kAdapterTensors).string(), source.entries(), file_order(source.entries()),
-                      [&](std::size_t i) { return source.value(i); }, {{"format", "pt"}});
+    const auto digest = write_tensors(path_in(folder, kAdapterTensors), source.entries(), file_order(source.entries()),
+                                      [&](std::size_t i) { return source.value(i); }, {{"format", "pt"}});
     write_texts(folder, texts);
     return digest;
   });

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/checkpoint/files.h"
 #include "core/checkpoint/manifest.h"
 
 namespace trireme::checkpoint {
@@ -94,7 +95,7 @@ std::string missing_parts(const std::string& folder, const Manifest& manifest) {
 void verify_files(const std::string& folder, const Manifest& manifest, Verify how) {
   for (const auto& [name, digest] : manifest.files) {
     if (is_elsewhere(folder, manifest, name)) continue;
-    if (const auto problem = file_problem((fs::path(folder) / name).string(), digest, how); !problem.empty())
+    if (const auto problem = file_problem(path_in(folder, name), digest, how); !problem.empty())
       throw CheckpointError(problem);
   }
 }

@@ -9,6 +9,7 @@
 #include <regex>
 
 #include "core/base/json_text.h"
+#include "core/checkpoint/files.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -44,13 +45,13 @@ void remove_other_models(const std::string& folder, const std::vector<std::strin
 }
 
 void write_texts(const std::string& folder, const std::map<std::string, std::string>& texts) {
-  for (const auto& [name, text] : texts) write_file((fs::path(folder) / name).string(), text);
+  for (const auto& [name, text] : texts) write_file(path_in(folder, name), text);
 }
 
 FileDigest write_model(const std::string& folder, const std::vector<StoredEntry>& entries,
                        const std::function<at::Tensor(std::size_t)>& value, const ExportFormat& format,
                        const std::map<std::string, std::string>& texts) {
-  const auto path = [&](const std::string& name) { return (fs::path(folder) / name).string(); };
+  const auto path = [&](const std::string& name) { return path_in(folder, name); };
   make_folder(folder);
   auto files = split_by_size(
       entries, format.shard_mb == 0 ? UINT64_MAX : static_cast<std::uint64_t>(format.shard_mb) * kBytesOfMb);

@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/booster/precision.h"
 #include "core/checkpoint/adapters.h"
+#include "core/checkpoint/files.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/shared_errors.h"
 
@@ -45,7 +46,7 @@ checkpoint::FileDigest export_weights(const std::string& folder, Booster& booste
 }
 
 BestModel::BestModel(const std::string& run_dir, std::map<std::string, std::string> texts, bool adapters)
-    : dir_((fs::path(run_dir) / kBestModel).string()), texts_(std::move(texts)), adapters_(adapters) {}
+    : dir_(checkpoint::path_in(run_dir, kBestModel)), texts_(std::move(texts)), adapters_(adapters) {}
 
 const char* BestModel::file_name() const { return adapters_ ? checkpoint::kAdapterTensors : checkpoint::kModelTensors; }
 
@@ -53,7 +54,7 @@ std::string BestModel::save(Booster& booster, Boosted& run) {
   const auto& world = booster.mesh().world();
   const bool writes = world.rank() == 0;
   const auto next = (fs::path(dir_).parent_path() / kNextBest).string();
-  const auto path = (fs::path(dir_) / file_name()).string();
+  const auto path = checkpoint::path_in(dir_, file_name());
   std::error_code ignored;
   std::string warning;
   try {
@@ -61,7 +62,7 @@ std::string BestModel::save(Booster& booster, Boosted& run) {
     checkpoint::on_first_rank(world, [&] {
       checkpoint::make_folder(dir_);
       checkpoint::write_texts(dir_, texts_);
-      warning = checkpoint::publish_file((fs::path(next) / file_name()).string(), path);  // the last that can fail
+      warning = checkpoint::publish_file(checkpoint::path_in(next, file_name()), path);  // the last that can fail
     });
     digest_ = digest;
   } catch (const CheckpointError&) {
@@ -107,7 +108,7 @@ bool BestModel::load(Booster& booster, Boosted& run) const {
   const auto options = at::TensorOptions(at::kLong).device(world.device());
   auto bytes = at::full({}, static_cast<std::int64_t>(digest_.bytes), options);
   world.group().broadcast(bytes, 0);
-  const auto path = (fs::path(dir_) / file_name()).string();
+  const auto path = checkpoint::path_in(dir_, file_name());
   const at::NoGradGuard no_grad;
   auto slices = state(run);
   std::error_code none;

@@ -16,6 +16,7 @@
 #include "core/booster/precision.h"
 #include "core/checkpoint/adapters.h"
 #include "core/checkpoint/checkpoint_files.h"
+#include "core/checkpoint/files.h"
 #include "core/checkpoint/model_files.h"
 #include "core/checkpoint/sharded_tensors.h"
 #include "core/checkpoint/train_state.h"
@@ -66,7 +67,7 @@ std::map<std::string, std::string> texts_of(const std::string& folder, const che
   std::map<std::string, std::string> texts;
   for (const auto& [name, listed] : manifest.files) {
     if (others.contains(name) || name.ends_with(".safetensors")) continue;
-    const auto path = (fs::path(folder) / name).string();
+    const auto path = checkpoint::path_in(folder, name);
     if (const auto problem = checkpoint::file_problem(path, listed, checkpoint::Verify::content); !problem.empty())
       throw CheckpointError(problem);
     texts[name] = checkpoint::read_file(path);

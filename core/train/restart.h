@@ -13,7 +13,7 @@ namespace trireme::train {
 /// The environment variable with the number of the restart and, after a space, its cause, on one line.
 inline constexpr const char* kRestartVariable = "TRIREME_RESTART";
 /// The environment variable with the folder in which an earlier start of the same command has trained.
-inline constexpr const char* kBegunVariable = "TRIREME_BEGUN_RUN";
+inline constexpr const char* kTrainedInVariable = "TRIREME_TRAINED_IN";
 
 struct Restart {
   std::int64_t number = 0;  ///< from 1; 0: not for a death, but with smaller microbatches
@@ -35,7 +35,7 @@ inline std::optional<Restart> restart_of_this_process() {
 /// Whether an earlier start of the same command has trained in this folder. It has then followed run.resume, and the
 /// restart goes on with what that start has left.
 inline bool was_trained_here(const std::string& run_dir) {
-  const char* set = std::getenv(kBegunVariable);
+  const char* set = std::getenv(kTrainedInVariable);
   const auto path = [](const std::string& dir) {
     auto out = std::filesystem::absolute(dir).lexically_normal();
     return out.has_filename() ? out : out.parent_path();

@@ -23,7 +23,7 @@ using checkpoint::Verify;
 /// The summary in a run's folder; null when it has none.
 nlohmann::json summary_in(const std::string& run_dir) {
   std::error_code none;
-  const auto path = (fs::path(run_dir) / "summary.json").string();
+  const auto path = checkpoint::path_in(run_dir, "summary.json");
   if (!fs::exists(path, none)) return nullptr;
   auto summary = nlohmann::json::parse(checkpoint::read_file(path), nullptr, /*allow_exceptions=*/false);
   return summary.is_object() ? summary : nullptr;

@@ -145,11 +145,11 @@ TEST(ResumePoint, ARestartGoesOnWithWhatTheStartBeforeLeft) {
     const Folder folder;
     const auto dir = folder.path("run");
     make(row.earlier, dir);
-    setenv(kBegunVariable, row.other ? folder.path("other").c_str() : (dir + "/").c_str(), 1);
+    setenv(kTrainedInVariable, row.other ? folder.path("other").c_str() : (dir + "/").c_str(), 1);
     testing::internal::CaptureStderr();
     EXPECT_EQ(outcome(dir, {std::string("run.resume=") + row.resume}), row.expected) << row.resume;
     testing::internal::GetCapturedStderr();
-    unsetenv(kBegunVariable);
+    unsetenv(kTrainedInVariable);
   }
 }
 

@@ -96,13 +96,13 @@ TEST_F(RunFolders, AnOwnStartWithoutACheckpointIsNotMoved) {
     fs::create_directories(dir() + "/checkpoints/step-00000002.tmp");
     if (row.saved) fs::create_directories(dir() + "/checkpoints/step-00000001");
     if (row.finished) write(fs::path(dir()) / "summary.json");
-    if (row.begun) setenv(kBegunVariable, fs::absolute(dir()).c_str(), 1);
+    if (row.begun) setenv(kTrainedInVariable, fs::absolute(dir()).c_str(), 1);
     const auto again = begin();
     EXPECT_EQ(fs::exists(dir() + ".1"), row.moved) << row.what;
     EXPECT_FALSE(fs::exists(dir() + "/checkpoints")) << row.what;
     EXPECT_EQ(fs::file_size(dir() + "/metrics.jsonl"), 0U) << row.what;
     EXPECT_EQ(again->resume_point().notes.size(), 1U) << row.what;
-    unsetenv(kBegunVariable);
+    unsetenv(kTrainedInVariable);
     fs::remove_all(dir() + ".1");
     fs::remove_all(dir());
   }
