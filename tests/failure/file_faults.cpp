@@ -46,12 +46,13 @@ Effect effect_of(std::string_view what, const std::string& path, bool removes = 
   if (faults == nullptr || !path.starts_with(faults->folder)) return Effect::pass;
   while (!faults->wait_while.empty() && ::access(faults->wait_while.c_str(), F_OK) == 0) ::usleep(10'000);
   const auto number = ++*faults->count;
+  const auto operation = std::string(what) + " " + path;
   if (faults->list) {
     const std::lock_guard lock(faults->listing);
-    faults->operations.push_back(std::string(what) + " " + path);
+    faults->operations.push_back(operation);
   }
-  if (faults->at == 0 || number < faults->at) return Effect::pass;
-  if (number > faults->at && (!faults->lasting || removes)) return Effect::pass;
+  const bool comes_later = faults->lasting && !removes && faults->at != 0 && number > faults->at;
+  if (number != faults->at && operation != faults->named && !comes_later) return Effect::pass;
   if (faults->error == 0) return Effect::kill;
   errno = faults->error;
   return Effect::fail;

@@ -16,6 +16,7 @@ namespace trireme::tests {
 struct FileFaults {
   std::string folder;   ///< only operations on paths in it count
   std::int64_t at = 0;  ///< the operation that fails, from 1; 0: none
+  std::string named;    ///< the operations that fail, as in `operations`; "": none
   int error = 0;        ///< the errno that it fails with; 0: the process is killed in place of it (half way in a write)
   std::string wait_while;    ///< operations wait while there is a file of this name, as on a disk that hangs; "": never
   bool lasting = false;      ///< the later operations fail too, but for those that remove something, as on a full disk

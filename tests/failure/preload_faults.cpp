@@ -1,7 +1,7 @@
 // Sets file_faults of each rank from the environment when this library is preloaded into a run of the command:
 //   FAULT_FOLDER   operations below it count
 //   FAULT_RANK     the rank that meets the fault; unset: that of a run without ranks
-//   FAULT_AT, FAULT_ERROR, FAULT_LASTING   see FileFaults
+//   FAULT_AT, FAULT_NAMED, FAULT_ERROR, FAULT_LASTING   see FileFaults
 //   FAULT_WAIT     operations of all ranks wait while there is a file of this name
 //   FAULT_COUNT    each rank has the number of its operations, 64 bits, in the file of this name with ".RANK" at its
 //   end
@@ -44,7 +44,10 @@ __attribute__((constructor)) void begin() {
   if (std::strcmp(program_invocation_short_name, "trireme-worker") != 0 || *text("FAULT_FOLDER") == '\0') return;
   auto* faults = new trireme::tests::FileFaults;  // for good: the last operations come after the destructors
   faults->folder = text("FAULT_FOLDER");
-  if (std::strcmp(text("FAULT_RANK"), own_rank()) == 0) faults->at = std::atoll(text("FAULT_AT"));
+  if (std::strcmp(text("FAULT_RANK"), own_rank()) == 0) {
+    faults->at = std::atoll(text("FAULT_AT"));
+    faults->named = text("FAULT_NAMED");
+  }
   faults->error = std::atoi(text("FAULT_ERROR"));
   faults->wait_while = text("FAULT_WAIT");
   faults->lasting = *text("FAULT_LASTING") != '\0';
