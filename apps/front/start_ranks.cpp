@@ -3,22 +3,19 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string_view>
 #include <utility>
 
+#include "apps/front/all_ranks.h"
 #include "apps/front/child.h"
 #include "apps/front/event_loop.h"
 #include "apps/front/flight_watch.h"
-#include "apps/front/local_ranks.h"
 #include "apps/front/rank_output.h"
-#include "apps/front/remote_ranks.h"
 #include "apps/report.h"
 #include "core/base/error.h"
 #include "core/base/repeated_signal.h"
@@ -27,11 +24,9 @@ namespace trireme::apps {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kAfterFailure{5}, kAfterReport{2}, kAfterKill{3};
+constexpr std::chrono::seconds kAfterFailure{5}, kAfterReport{2};
 /// A rank that loses its peer fails at once. Which of the two ended first is then known only by how they ended.
 constexpr std::chrono::milliseconds kSameTime{300};
-
-int ranks_of(const StartOptions& options) { return options.hosts.back().first + options.hosts.back().count; }
 
 /// Why the run failed.
 struct Cause {
@@ -46,7 +41,10 @@ class Run {
   explicit Run(const StartOptions& options)
       : options_(options),
         watch_(ranks_of(options), options.hosts.size() == 1 && options.hosts[0].here, options.ranks),
-        outputs_{{stdout, options.tag_output}, {stderr, options.tag_output}} {}
+        outputs_{{stdout, options.tag_output}, {stderr, options.tag_output}},
+        ranks_(loop_, options, events(), [this](const HostFailure& failure) {
+          fail({failure.message, failure.code, true, Clock::now()});
+        }) {}
   RunEnd until_end();
 
  private:
@@ -54,8 +52,6 @@ class Run {
   [[nodiscard]] RunEnd verdict() const;
   [[nodiscard]] std::string late_text() const;
   void acknowledge();
-  void start_host(std::size_t index);
-  void start_others();
   void on_signals();
   void on_end(const RankEnd& end);
   [[nodiscard]] bool may_ask(int signal) const;
@@ -63,11 +59,6 @@ class Run {
   [[nodiscard]] bool says_error_after_stop(const RankEnd& end) const;
   void on_end_after_asking(const RankEnd& end);
   void fail(const Cause& cause);
-  void send(int signal);
-  /// Sends the signal to all ranks, and SIGKILL when they still run after this time.
-  void end_all(int signal, std::chrono::seconds patience);
-  void check_deadline();
-  [[nodiscard]] bool busy() const;
   [[nodiscard]] std::string name_of(int rank) const;
   [[nodiscard]] RankEvents events();
 
@@ -77,10 +68,7 @@ class Run {
   SignalQueue signals_;
   RankOutput outputs_[2];
   std::set<int> complained_;  ///< ranks that wrote to standard error
-  std::optional<comm::StoreSocket> store_;
-  comm::StoreAddress address_;
-  LocalRanks* local_ = nullptr;
-  std::vector<std::unique_ptr<HostRanks>> hosts_;
+  AllRanks ranks_;
   int stop_ = 0;               ///< the signal that has ended the run, or ends it; 0: none
   int last_signal_ = 0;        ///< that was passed on
   int error_after_stop_ = 0;   ///< exit code of a rank of a training that has said why it could not stop as asked
@@ -90,8 +78,6 @@ class Run {
   timespec asked_at_{};
   bool finished_anyway_ = true;  ///< no rank has stopped
   std::optional<Cause> cause_;
-  std::optional<Clock::time_point> deadline_;
-  bool killed_ = false;
 };
 
 RunEnd Run::until_end() {
@@ -102,33 +88,23 @@ RunEnd Run::until_end() {
 }
 
 void Run::run() {
-  address_ = store_address(options_.hosts);
   loop_.watch(signals_.descriptor(), [this] { on_signals(); });
   stop_ = ending_signal();  // since the check of the command
   stopped_ = stop_ != 0;
   if (stopped_) return;
-  if (options_.hosts[0].here) {
-    const bool alone = options_.hosts.size() == 1;
-    store_.emplace(alone, address_.port);
-    address_.port = store_->port();
-    start_host(0);
-    store_.reset();  // rank 0 has it
-    start_others();
-  } else {
-    start_host(0);  // it reports the port, and the others start then
-  }
-  while (busy()) {
+  ranks_.start(watch_);
+  while (ranks_.busy()) {
     (void)loop_.run_once(100);
     for (auto& output : outputs_) output.write_waiting();
     if (stop_ == 0) watch_.look();
-    if (watch_.overdue() && !deadline_) end_all(SIGTERM, kAfterReport);
-    check_deadline();
+    if (watch_.overdue() && !ranks_.is_ending()) ranks_.end(SIGTERM, kAfterReport);
+    ranks_.check_deadline();
   }
 }
 
 /// "; ..." when ranks had to be killed.
 std::string Run::late_text() const {
-  if (!killed_) return "";
+  if (!ranks_.killed()) return "";
   const bool is_option = options_.ranks == Ranks::of_any_program;
   return fmt::format("; ranks that still ran after {} s{} were killed", options_.grace.count(),
                      is_option ? " (--grace)" : "");
@@ -145,9 +121,8 @@ RunEnd Run::verdict() const {
   if (!cause_->message.empty()) say_error(cause_->message);
   const bool died = cause_->by_signal || cause_->code == kCommunication || options_.ranks == Ranks::of_any_program;
   const bool is_peer = options_.ranks == Ranks::of_trireme && ranks_of(options_) > 1;
-  return {cause_->by_signal && is_peer ? kCommunication : cause_->code, !died                     ? ""
-                                                                        : cause_->message.empty() ? kLostRanks
-                                                                                                  : cause_->message};
+  const auto& death = cause_->message.empty() ? kLostRanks : cause_->message;
+  return {cause_->by_signal && is_peer ? kCommunication : cause_->code, died ? death : ""};
 }
 
 RankEvents Run::events() {
@@ -159,39 +134,6 @@ RankEvents Run::events() {
           .ended = [this](const RankEnd& end) { on_end(end); }};
 }
 
-void Run::start_host(std::size_t index) {
-  const auto& share = options_.hosts[index];
-  RankJob job{.program = options_.program,
-              .environment = share.here ? options_.environment : environment_for_hosts(),
-              .size = ranks_of(options_),
-              .first = share.first,
-              .count = share.count,
-              .host = static_cast<int>(index),
-              .store = address_};
-  if (share.here) {
-    watch_.set_variable(job.environment);
-    auto ranks = std::make_unique<LocalRanks>(loop_, job, store_ ? store_->descriptor() : -1, events());
-    local_ = ranks.get();
-    hosts_.push_back(std::move(ranks));
-    return;
-  }
-  const RemoteEvents remote{.ranks = events(),
-                            .port =
-                                [this](int port) {
-                                  address_.port = port;
-                                  if (!cause_ && stop_ == 0) start_others();
-                                },
-                            .failed =
-                                [this](const HostFailure& failure) {
-                                  fail({failure.message, failure.code, true, Clock::now()});
-                                }};
-  hosts_.push_back(std::make_unique<RemoteRanks>(loop_, share.name, options_.shell, job, remote));
-}
-
-void Run::start_others() {
-  for (std::size_t i = hosts_.size(); i < options_.hosts.size(); ++i) start_host(i);
-}
-
 void Run::on_signals() {
   while (const int number = signals_.next()) {
     if (may_ask(number)) {
@@ -201,10 +143,10 @@ void Run::on_signals() {
     if (asked_ && asks_to_stop(number) && !is_second_request(asked_at_)) continue;
     switch (number) {
       case SIGCHLD:
-        if (local_ != nullptr) local_->collect();
+        ranks_.collect();
         break;
       case SIGTSTP:  // the ranks are in process groups of their own, which the terminal does not stop
-        send(number);
+        ranks_.send(number);
         raise(SIGSTOP);
         break;
       case SIGUSR1:
@@ -213,14 +155,14 @@ void Run::on_signals() {
       case SIGUSR2:
       case SIGCONT:
         last_signal_ = number;
-        send(number);
+        ranks_.send(number);
         break;
       default:
         if (asks_to_stop(number)) acknowledge();
         asked_ = false;
         stopped_ = true;
         if (stop_ == 0 && !cause_) stop_ = number;
-        end_all(number, options_.grace);
+        ranks_.end(number, options_.grace);
     }
   }
 }
@@ -234,38 +176,13 @@ void Run::ask_to_stop(int signal) {
   stop_ = signal;
   asked_ = stopped_ = true;
   acknowledge();
-  send(SIGUSR1);
+  ranks_.send(SIGUSR1);
 }
 
 /// Tells the user, once, that a training stops. Of ranks on other hosts, one there says it.
 void Run::acknowledge() {
   if (!options_.hosts[0].here || !watch_.takes_signals() || std::exchange(acknowledged_, true)) return;
   say_stopping();
-}
-
-void Run::send(int signal) {
-  for (const auto& host : hosts_) host->send(signal);
-}
-
-void Run::end_all(int signal, std::chrono::seconds patience) {
-  send(signal);
-  if (!deadline_) deadline_ = Clock::now() + patience;
-}
-
-void Run::check_deadline() {
-  if (!deadline_ || Clock::now() < *deadline_) return;
-  if (killed_) {  // a host that does not answer
-    local_ = nullptr;
-    hosts_.clear();
-    return;
-  }
-  send(SIGKILL);
-  killed_ = true;
-  deadline_ = Clock::now() + kAfterKill;
-}
-
-bool Run::busy() const {
-  return std::any_of(hosts_.begin(), hosts_.end(), [](const auto& host) { return host->busy(); });
 }
 
 std::string Run::name_of(int rank) const {
@@ -278,8 +195,8 @@ std::string Run::name_of(int rank) const {
 /// A rank that was asked to stop has ended.
 void Run::on_end_after_asking(const RankEnd& end) {
   finished_anyway_ = false;
-  if (end.code() == 128 + SIGUSR1 && end.signal() == 0) return;         // it has saved
-  if (end.signal() == SIGUSR1) return end_all(SIGTERM, kAfterFailure);  // it had not begun to train
+  if (end.code() == 128 + SIGUSR1 && end.signal() == 0) return;            // it has saved
+  if (end.signal() == SIGUSR1) return ranks_.end(SIGTERM, kAfterFailure);  // it had not begun to train
   stop_ = 0;
   on_end(end);
 }
@@ -295,15 +212,15 @@ void Run::on_end(const RankEnd& end) {
   if (asked_ && stop_ != 0) return on_end_after_asking(end);
   if (watch_.stopped_as_asked() && end.signal() == 0 && !cause_ && stop_ == 0 && asks_to_stop(end.code() - 128)) {
     stop_ = end.code() - 128;  // a signal to one of the ranks; the others stop too
-    deadline_ = Clock::now() + options_.grace;
+    ranks_.expect_end(options_.grace);
     return;
   }
   if (last_signal_ != 0 && end.code() == 128 + last_signal_ && !cause_ && stop_ == 0) {
     stop_ = last_signal_;  // a signal to this process that ends the program, or on which it ends itself
-    return end_all(SIGTERM, kAfterFailure);
+    return ranks_.end(SIGTERM, kAfterFailure);
   }
   if (says_error_after_stop(end)) {
-    if (error_after_stop_ == 0) end_all(SIGTERM, kAfterFailure);
+    if (error_after_stop_ == 0) ranks_.end(SIGTERM, kAfterFailure);
     error_after_stop_ = error_after_stop_ != 0 ? error_after_stop_ : end.code();
     return;
   }
@@ -320,15 +237,15 @@ void Run::on_end(const RankEnd& end) {
 
 void Run::fail(const Cause& cause) {
   if (stop_ != 0) return;
-  const bool sent = cause.code == 128 + SIGTERM || (killed_ && cause.code == 128 + SIGKILL);
+  const bool sent = cause.code == 128 + SIGTERM || (ranks_.killed() && cause.code == 128 + SIGKILL);
   const bool of_peer =
       cause_ && cause_->code == static_cast<int>(ExitCode::communication) && cause.code != cause_->code;
   const bool is_earlier =
       cause_ && !cause_->by_signal && (cause.by_signal || of_peer) && !sent && cause.when - cause_->when < kSameTime;
   if (!cause_ || is_earlier) cause_ = cause;
-  if (deadline_) return;
+  if (ranks_.is_ending()) return;
   watch_.note_dying();
-  end_all(SIGTERM, watch_.printed() ? kAfterReport : kAfterFailure);
+  ranks_.end(SIGTERM, watch_.printed() ? kAfterReport : kAfterFailure);
 }
 
 }  // namespace
