@@ -13,6 +13,7 @@
 #include "core/base/error.h"
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/shared_errors.h"
 #include "core/checkpoint/weights_source.h"
 #include "core/nn/block.h"
 #include "core/nn/lora.h"
@@ -168,7 +169,7 @@ void save_merged(const std::string& folder, const std::vector<shard::Slice>& sta
     if (names.count(slice.placement.name) == 0) kept.push_back(slice);
   }
   std::unique_ptr<const SafeTensors> trained;
-  if (mesh.world().rank() == 0) trained = std::make_unique<const SafeTensors>(adapters);
+  on_first_rank(mesh.world(), [&] { trained = std::make_unique<const SafeTensors>(adapters); });
   save_weights(folder, kept, texts, mesh, format, [&](const std::string& name, const at::Tensor& full) {
     if (trained->tensors().contains(kPrefix + name)) {
       const auto own = trained->read(kPrefix + name);

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/booster/precision.h"
 #include "core/checkpoint/adapters.h"
+#include "core/checkpoint/shared_errors.h"
 #include "core/comm/text.h"
 #include "core/train/export.h"
 #include "core/train/lora.h"
@@ -69,7 +70,7 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
   const auto texts = exported_texts(p, format.dtype);
   const bool exports_best = p.config.run.export_weights == "best" && run.state.best.epoch > 0;
   if (exports_best)
-    run.best.export_to(model, format, texts);
+    checkpoint::on_first_rank(run.world, [&] { run.best.export_to(model, format, texts); });
   else
     export_weights(model, run.booster, run.boosted, texts, p.config.lora.has_value(), format);
   if (p.config.lora && p.config.lora->merge) {
@@ -96,7 +97,8 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
   result.skipped_by_rank = skipped.by_rank;
   const auto reports = comm::gather_text(run.world.group(), run.world.device(),
                                          rank_report(run.boosted, run.world, inputs.local_samples).dump());
-  run.folder.summary(run_summary(result, run.booster, reports));
+  const auto summary = run_summary(result, run.booster, reports);
+  checkpoint::on_first_rank(run.world, [&] { run.folder.summary(summary); });
   return result;
 }
 

@@ -1,5 +1,5 @@
 // A checkpoint that is saved in the background and that one rank cannot write: every rank learns it after the same
-// step. Best weights that the first rank cannot write, and its errors in a resume: the same.
+// step. Best weights and results that the first rank cannot write, and its errors in a resume: the same.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -12,6 +12,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
@@ -42,6 +43,7 @@ epochs = 1
 
 const std::string kBestText = train::testing_tools::kModelAndData + R"([run]
 keep_checkpoints = 0
+export = "best"
 [train]
 global_batch = 4
 epochs = 1
@@ -190,6 +192,33 @@ TEST(TrainerSaves, BestWeightsThatCannotBeWrittenAreAFailureOfEveryRank) {
       }
       EXPECT_FALSE(fs::exists(dir + "/" + train::kNextBest));
     }
+    world().group().barrier();
+    if (world().rank() == 0) fs::remove_all(dir);
+  }
+}
+
+/// After the first step, the first rank finds something else where a file of the result is to be.
+struct BlockResult : train::RunCallback {
+  std::string name;
+  explicit BlockResult(std::string file) : name(std::move(file)) {}
+  void on_step_end(train::RunContext& run, const train::StepEnd& /*step*/) override {
+    if (run.world.rank() != 0 || run.state.at.global_step != 1) return;
+    const auto path = run.folder.dir() + "/" + name;
+    if (name == train::kExportedModel)
+      checkpoint::write_file(path, "no folder");
+    else
+      fs::create_directories(path + "/no file");
+  }
+};
+
+// Only the first rank writes the best weights' export and the summary.
+TEST(TrainerSaves, AResultThatCannotBeWrittenIsAFailureOfEveryRank) {
+  for (const auto& [file, says] : {std::pair{train::kExportedModel, "/model: the folder cannot be created"},
+                                   {"summary.json", "/summary.json: cannot be renamed into place"}}) {
+    const auto name = "trireme-result-" + std::to_string(getpid());
+    const auto dir = on_all_ranks((fs::temp_directory_path() / name).string()).front();
+    const auto error = error_of_run(kBestText, dir, "continue", {std::make_shared<BlockResult>(file)});
+    EXPECT_NE(error.find(says), error.npos) << error;
     world().group().barrier();
     if (world().rank() == 0) fs::remove_all(dir);
   }
