@@ -165,8 +165,7 @@ TEST(TrainerLayouts, GiveTheSameTraining) {
 
 /// Computes longer on one rank.
 struct Slow : train::RunCallback {
-  std::chrono::milliseconds by;
-  explicit Slow(std::chrono::milliseconds time = std::chrono::milliseconds(30)) : by(time) {}
+  std::chrono::milliseconds by{120};  ///< more than a rank waits for a core
   void on_step_end(train::RunContext& run, const train::StepEnd& /*step*/) override {
     if (run.world.rank() == 1) std::this_thread::sleep_for(by);
   }
@@ -195,9 +194,9 @@ TEST(TrainerLayouts, ShowTheRankThatTheOthersWaitFor) {
     if (json.value("event", "") != "rank_times" || ++events == 1) continue;  // the first steps warm up
     EXPECT_EQ(json.at("compute").at("rank"), 1) << line;
     // At the start of an epoch, the sleep belongs to no step.
-    EXPECT_GE(json.at("compute").at("most"), 0.015) << line;
+    EXPECT_GE(json.at("compute").at("most"), 0.06) << line;
     EXPECT_NE(json.at("communication").at("rank"), 1) << line;
-    EXPECT_GE(json.at("communication").at("most"), 0.012) << line;
+    EXPECT_GE(json.at("communication").at("most"), 0.05) << line;
   }
   EXPECT_GE(events, 2);
   EXPECT_NE(shown.find("ranks in 2 steps up to 2: data "), std::string::npos) << shown;
@@ -233,7 +232,7 @@ TEST(TrainerLayouts, ASaveBesideTheStepsIsNoPartOfThem) {
                   {.model = [&] { return vit.source(); },
                    .task = tasks::classification(),
                    .train = data,
-                   .callbacks = {waits, std::make_shared<Slow>(std::chrono::milliseconds(100))}});
+                   .callbacks = {waits, std::make_shared<Slow>()}});
   testing::internal::CaptureStdout();
   trainer.train();
   testing::internal::GetCapturedStdout();
@@ -243,7 +242,7 @@ TEST(TrainerLayouts, ASaveBesideTheStepsIsNoPartOfThem) {
   std::vector<double> others;
   for (std::size_t i = 0; i < waits->seconds.size(); ++i)
     if (i % kSaveSteps != 0) others.push_back(waits->seconds[i]);
-  const auto waited = std::count_if(others.begin(), others.end(), [](double s) { return s > 0.05; });
+  const auto waited = std::count_if(others.begin(), others.end(), [](double s) { return s > 0.08; });
   EXPECT_GE(waited, 3);
   EXPECT_LT(waited, std::ssize(others)) << fmt::format("{}", fmt::join(waits->seconds, " "));
   fs::remove_all(dir);
