@@ -19,7 +19,7 @@ struct StartOptions {
   bool tag_output = false;
   Ranks ranks = Ranks::of_any_program;
   std::chrono::seconds grace{15};  ///< that ranks have to end after a signal
-  OnStop on_stop = OnStop::end;
+  OnStop on_stop = OnStop::end;    ///< ask: only for ranks that are all on this machine
 };
 
 /// Runs the ranks until they end. If one fails, the others get SIGTERM, and SIGKILL if they still run after seconds.

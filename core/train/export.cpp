@@ -114,7 +114,11 @@ bool BestModel::load(Booster& booster, Boosted& run) const {
   std::error_code none;
   const auto size = fs::file_size(path, none);
   std::optional<checkpoint::SafeTensors> stored;
-  if (!none && static_cast<std::int64_t>(size) == bytes.item<std::int64_t>()) stored.emplace(path);
+  try {
+    if (!none && static_cast<std::int64_t>(size) == bytes.item<std::int64_t>()) stored.emplace(path);
+  } catch (const CheckpointError&) {
+    // As if it were not there; the others must learn of it.
+  }
   // A file that was written before buffers were saved lacks those of some pipeline stages only.
   const bool has_all = stored && std::all_of(slices.begin(), slices.end(), [&](const shard::Slice& slice) {
                          return stored->tensors().contains(slice.placement.name);
@@ -122,7 +126,10 @@ bool BestModel::load(Booster& booster, Boosted& run) const {
   auto readable = at::full({}, has_all ? 1 : 0, options);
   world.group().all_reduce(readable, comm::ReduceOp::min);
   if (readable.item<std::int64_t>() == 0) return false;
-  for (auto& [placement, value] : slices) value.copy_(stored->read(placement.name, placement));
+  const auto read = [&] {
+    for (auto& [placement, value] : slices) value.copy_(stored->read(placement.name, placement));
+  };
+  checkpoint::on_every_rank(world, read, "the best weights cannot be read");
   run.model->weights_changed();
   return true;
 }

@@ -105,8 +105,10 @@ RunFolder::RunFolder(const std::string& dir, std::string config_toml, const Find
   if (!resume_point_.from.empty() && is_checkpoint_of(dir_, resume_point_.from)) {
     for (const char* name : {"", kExportedModel, kBestModel, kMergedModel})
       checkpoint::remove_temporary_files(checkpoint::path_in(dir_, name));
+    // Of a crash. The next save removes parts of checkpoints too, but there may be none.
+    checkpoint::remove_leftovers(dir_);
     std::error_code ignored;
-    fs::remove_all(fs::path(dir_) / kNextBest, ignored);  // of a crash
+    fs::remove_all(fs::path(dir_) / kNextBest, ignored);
     return;
   }
   if (earlier && is_ours_without_checkpoint()) {

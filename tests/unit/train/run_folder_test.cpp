@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
@@ -141,6 +142,18 @@ TEST_F(RunFolders, ARestartWaitsForTheStartBefore) {
   EXPECT_EQ(refusal(), "");
   unsetenv(kRestartVariable);
   ends.join();
+}
+
+// A run that was killed while it removed an old checkpoint, after its last save, saves no more when it goes on.
+TEST_F(RunFolders, GoingOnRemovesPartsOfCheckpoints) {
+  const auto checkpoints = fs::path(dir()) / "checkpoints";
+  for (const char* name : {"step-00000002.tmp", "step-00000004", "step-00000006.tmp"})
+    write(checkpoints / name / "state.json");
+  const auto from = (checkpoints / "step-00000004").string();
+  const RunFolder folder(
+      dir(), "# config\n", [&](checkpoint::Damages& /*known*/) { return ResumePoint{.from = from}; }, true);
+  EXPECT_TRUE(fs::exists(from));
+  EXPECT_EQ(std::distance(fs::directory_iterator(checkpoints), fs::directory_iterator()), 1);
 }
 
 // The results of a run that is trained further are no longer its results.
