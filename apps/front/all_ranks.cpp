@@ -11,16 +11,16 @@ constexpr std::chrono::seconds kAfterKill{3};
 
 int ranks_of(const StartOptions& options) { return options.hosts.back().first + options.hosts.back().count; }
 
-AllRanks::AllRanks(EventLoop& loop, const StartOptions& options, RankEvents events,
+AllRanks::AllRanks(EventLoop& loop, const StartOptions& options, const FlightWatch& watch, RankEvents events,
                    std::function<void(const HostFailure& failure)> failed)
     : loop_(loop),
       options_(options),
+      watch_(watch),
       events_(std::move(events)),
       failed_(std::move(failed)),
       address_(store_address(options.hosts)) {}
 
-void AllRanks::start(const FlightWatch& watch) {
-  watch_ = &watch;
+void AllRanks::start() {
   if (!options_.hosts[0].here) return start_host(0);  // it reports the port, and the others start then
   const bool alone = options_.hosts.size() == 1;
   store_.emplace(alone, address_.port);
@@ -40,7 +40,7 @@ void AllRanks::start_host(std::size_t index) {
               .host = static_cast<int>(index),
               .store = address_};
   if (share.here) {
-    watch_->set_variable(job.environment);
+    watch_.set_variable(job.environment);
     auto ranks = std::make_unique<LocalRanks>(loop_, job, store_ ? store_->descriptor() : -1, events_);
     local_ = ranks.get();
     hosts_.push_back(std::move(ranks));

@@ -18,14 +18,14 @@ namespace trireme::apps {
 
 class AllRanks {
  public:
-  /// `failed`: a host cannot take part, or no longer. The functions are called from within EventLoop::run_once().
-  AllRanks(EventLoop& loop, const StartOptions& options, RankEvents events,
+  /// `watch` tells its folder to the ranks of this machine. `failed`: a host cannot take part, or no longer. The
+  /// functions are called from within EventLoop::run_once().
+  AllRanks(EventLoop& loop, const StartOptions& options, const FlightWatch& watch, RankEvents events,
            std::function<void(const HostFailure& failure)> failed);
 
   /// Starts those of the first host, and the others as soon as rank 0's port is known, unless the run is ending by
-  /// then. `watch` tells its folder to the ranks of this machine. @throws ConfigError when the program cannot be
-  /// executed
-  void start(const FlightWatch& watch);
+  /// then. @throws ConfigError when the program cannot be executed
+  void start();
   /// Whether the end of a rank is not reported yet.
   [[nodiscard]] bool busy() const;
   void send(int signal);
@@ -50,9 +50,9 @@ class AllRanks {
 
   EventLoop& loop_;
   const StartOptions& options_;
+  const FlightWatch& watch_;
   RankEvents events_;
   std::function<void(const HostFailure& failure)> failed_;
-  const FlightWatch* watch_ = nullptr;  ///< from start() on
   std::optional<comm::StoreSocket> store_;
   comm::StoreAddress address_;
   LocalRanks* local_ = nullptr;

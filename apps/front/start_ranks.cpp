@@ -42,7 +42,7 @@ class Run {
       : options_(options),
         watch_(ranks_of(options), options.hosts.size() == 1 && options.hosts[0].here, options.ranks),
         outputs_{{stdout, options.tag_output}, {stderr, options.tag_output}},
-        ranks_(loop_, options, events(), [this](const HostFailure& failure) {
+        ranks_(loop_, options, watch_, events(), [this](const HostFailure& failure) {
           fail({failure.message, failure.code, true, Clock::now()});
         }) {}
   RunEnd until_end();
@@ -92,7 +92,7 @@ void Run::run() {
   stop_ = ending_signal();  // since the check of the command
   stopped_ = stop_ != 0;
   if (stopped_) return;
-  ranks_.start(watch_);
+  ranks_.start();
   while (ranks_.busy()) {
     (void)loop_.run_once(100);
     for (auto& output : outputs_) output.write_waiting();

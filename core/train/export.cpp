@@ -89,13 +89,15 @@ void BestModel::take(Booster& booster, const std::string& file, const checkpoint
   });
 }
 
-void BestModel::export_to(const std::string& dir, const checkpoint::ExportFormat& format,
+void BestModel::export_to(const comm::World& world, const std::string& dir, const checkpoint::ExportFormat& format,
                           const std::map<std::string, std::string>& texts) const {
-  if (file_.empty()) return;
-  if (adapters_ || format.is_plain())
-    put_model(dir, file_, file_name(), texts, checkpoint::copy_file);  // users may write into an exported file
-  else
-    checkpoint::export_file(file_, dir, format, texts);
+  checkpoint::on_first_rank(world, [&] {
+    if (file_.empty()) return;
+    if (adapters_ || format.is_plain())
+      put_model(dir, file_, file_name(), texts, checkpoint::copy_file);  // users may write into an exported file
+    else
+      checkpoint::export_file(file_, dir, format, texts);
+  });
 }
 
 std::vector<shard::Slice> BestModel::state(Boosted& run) const {

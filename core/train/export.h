@@ -39,8 +39,8 @@ class BestModel {
   /// Sets the best weights so far to the file of a checkpoint. If `file` is "", there are none, and what a later epoch
   /// saved is removed.
   void take(Booster& booster, const std::string& file, const checkpoint::FileDigest& digest);
-  /// Writes them to another folder in the format, with `texts`. Not collective: only rank 0 does anything.
-  void export_to(const std::string& dir, const checkpoint::ExportFormat& format,
+  /// Writes them to another folder in the format, with `texts`. Collective. @throws CheckpointError on every rank
+  void export_to(const comm::World& world, const std::string& dir, const checkpoint::ExportFormat& format,
                  const std::map<std::string, std::string>& texts) const;
   /// Loads the best weights into the model. Returns false, without changing anything, when a rank cannot read them, for
   /// example because it has another disk.

@@ -70,7 +70,7 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
   const auto texts = exported_texts(p, format.dtype);
   const bool exports_best = p.config.run.export_weights == "best" && run.state.best.epoch > 0;
   if (exports_best)
-    checkpoint::on_first_rank(run.world, [&] { run.best.export_to(model, format, texts); });
+    run.best.export_to(run.world, model, format, texts);
   else
     export_weights(model, run.booster, run.boosted, texts, p.config.lora.has_value(), format);
   if (p.config.lora && p.config.lora->merge) {

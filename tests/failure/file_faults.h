@@ -18,9 +18,8 @@ struct FileFaults {
   std::int64_t at = 0;  ///< the operation that fails, from 1; 0: none
   std::string named;    ///< the operations that fail, as in `operations`; "": none
   int error = 0;        ///< the errno that it fails with; 0: the process is killed in place of it (half way in a write)
-  std::string wait_while;  ///< operations wait while there is a file of this name, as on a disk that hangs; "": never
-  bool lasting =
-      false;  ///< operations after number `at` fail too, but for those that remove something, as on a full disk
+  std::string wait_while;    ///< operations wait while there is a file of this name, as on a disk that hangs; "": never
+  bool lasting = false;      ///< those after number `at` fail too, but for removals, as on a full disk
   bool no_exchange = false;  ///< renameat2() fails with EINVAL, as on file systems that cannot exchange two names
 
   std::atomic<std::int64_t> own_count{0};
