@@ -265,6 +265,7 @@ TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
   step.loss = std::move(sums.loss);
   step.stop = std::move(sums.stop);
   step.save = std::move(sums.save);
+  step.errors = std::move(sums.errors);
   return step;
 }
 

@@ -75,9 +75,10 @@ struct Executed {
 
 /// The result of one optimizer step, on the device: reading a value waits for it.
 struct TrainStep {
-  at::Tensor loss;  ///< mean over the global batch, the same on every rank, 0-dim
-  at::Tensor stop;  ///< [2]: the numbers of ranks that asked for a stop by a signal and by the time
-  at::Tensor save;  ///< [2]: the numbers of ranks that were busy saving a checkpoint, and whose saving had failed
+  at::Tensor loss;    ///< mean over the global batch, the same on every rank, 0-dim
+  at::Tensor stop;    ///< [2]: the numbers of ranks that asked for a stop by a signal and by the time
+  at::Tensor save;    ///< [2]: the numbers of ranks that were busy saving a checkpoint, and whose saving had failed
+  at::Tensor errors;  ///< 0-dim: the number of ranks that had reported an error
   StepResult result;
   double lr = 0;
 };
@@ -115,6 +116,8 @@ class Booster {
   /// How far this rank is with a checkpoint that it writes beside the training, until the next call. Every rank learns
   /// it in TrainStep::save.
   void report_save(const SaveStatus& status) { reduction_->report_save(status); }
+  /// That this rank has an error, with which the others should end, until the next call: see TrainStep::errors.
+  void report_error(bool has_failed) { reduction_->report_error(has_failed); }
   /// Sets Batch::global_weight of a step that another loader than run.loader made, by the task's weight. Collective
   /// over the data-parallel ranks.
   void set_global_weight(const Boosted& run, data::StepBatch& step);

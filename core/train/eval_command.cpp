@@ -7,6 +7,7 @@
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/checkpoint/files.h"
+#include "core/checkpoint/shared_errors.h"
 #include "core/train/deterministic.h"
 #include "core/train/out_of_memory.h"
 #include "core/train/run.h"
@@ -38,10 +39,11 @@ Boosted load_model(Booster& booster, const Prepared& p) {
 /// The task's report of each split: on the screen, and on rank 0 in a file.
 class Reports {
  public:
-  /// The file is opened at once, so that nobody waits for a report that cannot be written.
-  Reports(const Task& task, const std::optional<std::string>& file, bool writes)
-      : report_(file ? task.report() : nullptr) {
-    if (report_ && writes && !file->empty()) file_.emplace(*file);
+  Reports(const Task& task, const std::optional<std::string>& file)
+      : report_(file ? task.report() : nullptr), path_(file.value_or("")) {}
+  /// Before the evaluation, so that nobody waits for a report that cannot be written. @throws CheckpointError
+  void open_file() {
+    if (report_ && !path_.empty()) file_.emplace(path_);
   }
   [[nodiscard]] const TaskReport* get() const { return report_.get(); }
   void add(const std::string& split, const EvalResult& result, Console& console) {
@@ -51,7 +53,8 @@ class Reports {
     of["samples"] = result.samples;
     if (file_) of.update(report_->json(result.report));
   }
-  void write() {
+  /// @throws CheckpointError
+  void write_file() {
     if (!file_) return;
     const auto text = json_text(splits_) + "\n";
     file_->write(text.data(), text.size());
@@ -60,6 +63,7 @@ class Reports {
 
  private:
   std::unique_ptr<const TaskReport> report_;
+  std::string path_;
   std::optional<checkpoint::FileWriter> file_;
   nlohmann::json splits_ = nlohmann::json::object();
 };
@@ -69,7 +73,8 @@ class Reports {
 EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal,
                           const std::optional<std::string>& report_file) {
   Console console(terminal, world.rank() == 0);
-  Reports reports(*p.task, report_file, world.rank() == 0);
+  Reports reports(*p.task, report_file);
+  checkpoint::on_first_rank(world, [&] { reports.open_file(); });
   auto booster = booster_of(p, world);
   auto run = load_model(booster, p);
   EvalResult last;
@@ -83,7 +88,7 @@ EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal,
     console.line(fmt::format("{}   {:.1f} s", line, last.seconds));
     reports.add(name, last, console);
   }
-  reports.write();
+  checkpoint::on_first_rank(world, [&] { reports.write_file(); });
   return last;
 }
 

@@ -4,12 +4,10 @@
 #include <unistd.h>
 
 #include <bit>
-#include <cerrno>
 #include <cstring>
 
 #include "core/base/clock.h"
 #include "core/base/environment.h"
-#include "core/base/error.h"
 #include "core/checkpoint/crc32.h"
 #include "core/checkpoint/files.h"
 
@@ -63,19 +61,16 @@ std::string checksum(std::string_view bytes) {
   return raw(std::rotr(crc, 15) + 0xA282EAD8U);
 }
 
-}  // namespace
-
-EventFile::EventFile(const std::string& folder)
-    : path_(fmt::format("{}/events.out.tfevents.{:010}.{}.{}.0", folder, static_cast<std::int64_t>(unix_seconds()),
-                        host_name(), getpid())) {
+std::string new_file_in(const std::string& folder) {
   checkpoint::make_folder(folder);
-  file_.reset(std::fopen(path_.c_str(), "ae"));
-  if (!file_) fail("cannot be opened", errno);
-  write(event(0, field(of_event::kFileVersion, std::string_view("brain.Event:2"))));
+  return fmt::format("{}/events.out.tfevents.{:010}.{}.{}.0", folder, static_cast<std::int64_t>(unix_seconds()),
+                     host_name(), getpid());
 }
 
-void EventFile::fail(const char* what, int error) const {
-  throw CheckpointError(checkpoint::write_problem(path_, what, error));
+}  // namespace
+
+EventFile::EventFile(const std::string& folder) : file_(new_file_in(folder)) {
+  write(event(0, field(of_event::kFileVersion, std::string_view("brain.Event:2"))));
 }
 
 void EventFile::restart_at(std::int64_t step) {
@@ -92,10 +87,7 @@ void EventFile::add(std::int64_t step, const Scalars& scalars) {
 
 void EventFile::write(std::string_view message) {
   const auto length = raw(static_cast<std::uint64_t>(message.size()));
-  const auto record = length + checksum(length) + std::string(message) + checksum(message);
-  // One whole record per write, so that a reader or a crash rarely sees half a record; TensorBoard waits for the rest.
-  if (std::fwrite(record.data(), 1, record.size(), file_.get()) != record.size() || std::fflush(file_.get()) != 0)
-    fail("cannot be written", errno);
+  file_.add(length + checksum(length) + std::string(message) + checksum(message));  // TensorBoard waits for a whole one
 }
 
 }  // namespace trireme::train

@@ -6,12 +6,12 @@
 #pragma once
 
 #include <cstdint>
-#include <cstdio>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "core/checkpoint/append_file.h"
 
 namespace trireme::train {
 
@@ -26,13 +26,11 @@ class EventFile {
   void restart_at(std::int64_t step);
   /// A live TensorBoard sees the values at once. @throws CheckpointError
   void add(std::int64_t step, const Scalars& scalars);
-  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] const std::string& path() const { return file_.path(); }
 
  private:
   void write(std::string_view message);
-  [[noreturn]] void fail(const char* what, int error) const;
-  std::string path_;
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file_{nullptr, &std::fclose};
+  checkpoint::AppendFile file_;
 };
 
 }  // namespace trireme::train

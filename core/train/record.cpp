@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/shared_errors.h"
 
 namespace trireme::train {
 namespace {
@@ -100,8 +101,7 @@ std::vector<shard::Slice> unscaled_gradients(Boosted& run) {
 void record_steps(Prepared p, comm::World& world, std::int64_t steps, const std::string& folder) {
   Booster booster(world, std::move(p.plugin), booster_options(p));
   auto run = booster.boost(training_inputs(p));
-  if (world.rank() == 0) checkpoint::make_folder(folder);
-  world.group().barrier();
+  checkpoint::on_first_rank(world, [&] { checkpoint::make_folder(folder); });
   checkpoint::write_slices(folder + "/start.safetensors", run.model->state_dict(), booster.mesh());
   std::vector<double> losses;
   for (std::int64_t epoch = 0; run.step < steps; ++epoch) {
@@ -122,7 +122,8 @@ void record_steps(Prepared p, comm::World& world, std::int64_t steps, const std:
     }
   }
   checkpoint::write_slices(folder + "/weights.safetensors", run.model->state_dict(), booster.mesh());
-  if (world.rank() == 0) checkpoint::write_file(folder + "/losses.json", nlohmann::json(losses).dump());
+  checkpoint::on_first_rank(world,
+                            [&] { checkpoint::write_file(folder + "/losses.json", nlohmann::json(losses).dump()); });
 }
 
 Difference compare_records(const std::string& folder, const std::string& reference, bool coarse) {

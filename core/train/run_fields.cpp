@@ -90,9 +90,9 @@ const Fields<RunSection>& run_fields() {
           .add("tensorboard", &O::tensorboard,
                "Also writes the numbers of steps and evaluations to RUN/tensorboard, for TensorBoard.")
           .add("on_save_error", &O::on_save_error,
-               "What happens when a checkpoint, the best weights (RUN/model-best) or a line of metrics.jsonl cannot be "
-               "written, for example because the disk is full: stop ends the run with exit code 7; continue warns and "
-               "trains on. Earlier checkpoints and best weights stay in any case.",
+               "What happens when a checkpoint, the best weights (RUN/model-best) or a line of metrics.jsonl or for "
+               "TensorBoard cannot be written, for example because the disk is full: stop ends the run with exit code "
+               "7; continue warns and trains on. Earlier checkpoints and best weights stay in any case.",
                {.choices = {"stop", "continue"}})
           .add("stop_grace_s", &O::stop_grace_s,
                "Seconds after which a run ends that a signal (SIGTERM, SIGINT, SIGHUP, SIGUSR1) has asked to stop, if "

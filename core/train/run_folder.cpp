@@ -1,13 +1,8 @@
 #include "core/train/run_folder.h"
 
-#include <stdio_ext.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -30,6 +25,8 @@ namespace trireme::train {
 namespace fs = std::filesystem;
 namespace {
 
+constexpr const char* kMetrics = "metrics.jsonl";
+
 std::string free_name(const std::string& dir) {
   for (int n = 1;; ++n) {
     const auto name = fmt::format("{}.{}", dir, n);
@@ -39,9 +36,9 @@ std::string free_name(const std::string& dir) {
 
 /// Whether an earlier run left files here. A folder with other contents is never moved. @throws ConfigError
 bool holds_a_run(const fs::path& dir) {
-  static const std::set<std::string> ours{"config.toml",  "metrics.jsonl", "summary.json", kTimelineFile,
-                                          kExportedModel, kBestModel,      kMergedModel,   "checkpoints",
-                                          kLogs,          kTensorBoard,    ".lock"};
+  static const std::set<std::string> ours{"config.toml",  kMetrics,     "summary.json", kTimelineFile,
+                                          kExportedModel, kBestModel,   kMergedModel,   "checkpoints",
+                                          kLogs,          kTensorBoard, ".lock"};
   std::error_code none;
   if (!fs::exists(dir, none)) return false;
   if (!fs::is_directory(dir, none))
@@ -180,18 +177,11 @@ void RunFolder::move_earlier_run() {
 void RunFolder::begin() {
   comm::flight::note_trains_in(fs::absolute(dir_).string());
   checkpoint::write_file(checkpoint::path_in(dir_, "config.toml"), config_toml_);
-  open_metrics();
-}
-
-void RunFolder::open_metrics() {
-  const auto path = checkpoint::path_in(dir_, "metrics.jsonl");
-  auto* const opened = std::fopen(path.c_str(), "a");
-  if (opened == nullptr) throw CheckpointError(checkpoint::write_problem(path, "cannot be written", errno));
-  if (auto* const before = std::exchange(metrics_, opened)) std::fclose(before);
+  metrics_.emplace(checkpoint::path_in(dir_, kMetrics));
 }
 
 void RunFolder::go_on(std::int64_t step, bool is_evaluated) {
-  if (!active_ || metrics_ != nullptr) return;
+  if (!active_ || metrics_) return;
   cut(step, is_evaluated, resume_point_.notes);
   begin();
 }
@@ -200,7 +190,7 @@ std::vector<std::string> RunFolder::go_back(std::int64_t step, bool is_evaluated
   std::vector<std::string> notes;
   if (!active_) return notes;
   cut(step, is_evaluated, notes);
-  open_metrics();
+  metrics_.emplace(checkpoint::path_in(dir_, kMetrics));  // the file may be a new one
   return notes;
 }
 
@@ -210,7 +200,7 @@ void RunFolder::cut(std::int64_t step, bool is_evaluated, std::vector<std::strin
   if (const auto aside = checkpoint::set_aside_after(dir_, step); !aside.empty())
     notes.push_back(fmt::format("aside     checkpoints of later steps renamed: {}", text::join(aside)));
   try {
-    if (const auto dropped = cut_metrics(checkpoint::path_in(dir_, "metrics.jsonl"), step, is_evaluated); dropped > 0)
+    if (const auto dropped = cut_metrics(checkpoint::path_in(dir_, kMetrics), step, is_evaluated); dropped > 0)
       notes.push_back(
           fmt::format("metrics   {} {} after step {} dropped", dropped, dropped == 1 ? "line" : "lines", step));
   } catch (const CheckpointError& error) {
@@ -219,30 +209,28 @@ void RunFolder::cut(std::int64_t step, bool is_evaluated, std::vector<std::strin
   }
 }
 
-RunFolder::~RunFolder() {
-  if (metrics_ != nullptr) std::fclose(metrics_);
-}
-
 void RunFolder::metric(nlohmann::json line) {
   if (!active_) return;
   line["time"] = unix_seconds();
-  const auto text = json_text(line) + "\n";
-  // One whole line per write, so that a reader or a crash never sees half a line.
-  const auto end = lseek(fileno(metrics_), 0, SEEK_END);
-  if (std::fwrite(text.data(), 1, text.size(), metrics_) == text.size() && std::fflush(metrics_) == 0) return;
-  const auto problem =
-      checkpoint::write_problem(checkpoint::path_in(dir_, "metrics.jsonl"), "cannot be written", errno);
-  if (!bears_errors_) throw CheckpointError(problem);
-  // What stays in the stream's buffer or half written would spoil the next line.
-  std::clearerr(metrics_);
-  __fpurge(metrics_);
-  if (ftruncate(fileno(metrics_), end) != 0) std::fputc('\n', metrics_);
-  if (!has_warned_) bears_errors_->warn("{}; lines are left out of it", problem);
-  has_warned_ = true;
+  record(kMetrics, [&] { metrics_->add(json_text(line) + "\n"); });
+}
+
+void RunFolder::record(const char* file, const std::function<void()>& add) {
+  if (!active_ || !problem_.empty()) return;
+  try {
+    add();
+  } catch (const CheckpointError& error) {
+    if (!bears_errors_)
+      problem_ = error.what();
+    else if (warned_.insert(file).second)
+      bears_errors_->warn("{}; what cannot be written is left out", error.what());
+  }
 }
 
 void RunFolder::summary(const nlohmann::json& content) {
-  if (active_) checkpoint::write_file(checkpoint::path_in(dir_, "summary.json"), json_text(content, 2) + "\n");
+  if (!active_) return;
+  if (!problem_.empty()) throw CheckpointError(problem_);
+  checkpoint::write_file(checkpoint::path_in(dir_, "summary.json"), json_text(content, 2) + "\n");
 }
 
 /// A new run would rename the folder with these weights before they are read. @throws ConfigError

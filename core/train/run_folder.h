@@ -5,15 +5,16 @@
 // digits. Each step appears once: a resumed run drops the lines of the steps that it repeats.
 #pragma once
 
-#include <cstdio>
 #include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "core/base/log.h"
+#include "core/checkpoint/append_file.h"
 #include "core/checkpoint/output_folder.h"
 #include "core/train/resume_point.h"
 
@@ -42,7 +43,6 @@ class RunFolder {
   /// folder has contents that are not from a run, or another run writes to it), CheckpointError (no space, no
   /// permission)
   RunFolder(const std::string& dir, std::string config_toml, const FindPoint& find_point, bool active);
-  ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;
 
@@ -61,11 +61,18 @@ class RunFolder {
   void go_on(std::int64_t step, bool is_evaluated);
   /// The same in a run that has gone further, and returns to `step`. Returns what was changed, as lines for the screen.
   std::vector<std::string> go_back(std::int64_t step, bool is_evaluated);
-  /// Appends a line to metrics.jsonl and adds the time. @throws CheckpointError, unless bear_errors() was called
+  /// Appends a line to metrics.jsonl and adds the time; see record().
   void metric(nlohmann::json line);
-  /// From now on, a line that cannot be written is left out, with one warning; lines that go_on() and
+  /// Runs `add` on rank 0, which adds to the folder's file of this name. Its CheckpointError is kept as problem(), and
+  /// nothing is recorded after it: the other ranks, which do not know it yet, expect this one in their next collective
+  /// call.
+  void record(const char* file, const std::function<void()>& add);
+  /// Why record() has failed, or "". The Trainer ends the run with it, on every rank.
+  [[nodiscard]] const std::string& problem() const { return problem_; }
+  /// From now on, what cannot be recorded is left out, with one warning for each file; lines that go_on() and
   /// go_back() cannot drop stay, with a warning.
   void bear_errors(const Log& log) { bears_errors_ = log; }
+  /// The last file of a run. @throws CheckpointError, also with problem()
   void summary(const nlohmann::json& content);
 
  private:
@@ -74,7 +81,6 @@ class RunFolder {
   [[nodiscard]] bool is_ours_without_checkpoint() const;
   void clear_own_start();
   void begin();
-  void open_metrics();
   void cut(std::int64_t step, bool is_evaluated, std::vector<std::string>& notes) const;
 
   std::string dir_, config_toml_;
@@ -83,9 +89,10 @@ class RunFolder {
   std::string moved_;  ///< the note of where an earlier run was moved, or ""
   bool active_;
   std::optional<checkpoint::OutputFolder> lock_;
-  std::FILE* metrics_ = nullptr;
+  std::optional<checkpoint::AppendFile> metrics_;
+  std::string problem_;
   std::optional<Log> bears_errors_;
-  bool has_warned_ = false;
+  std::set<std::string> warned_;  ///< the files of whose problems bears_errors_ has told
 };
 
 /// Checks what open_run() would reject, except what needs a checkpoint's data. Changes nothing.

@@ -46,17 +46,13 @@ void StopOnRequest::on_step_begin(RunContext& run) {
 }
 
 void StopOnRequest::on_log(RunContext& /*run*/, const StepLog& log) {
-  const auto number = read_++;
-  if (asked_at_ >= 0 || (log.stop_by_signal == 0 && log.stop_by_time == 0)) return;
-  asked_at_ = number;
-  asked_by_ = log.stop_by_signal != 0 ? kBySignal : kMaxSeconds;
+  const bool asks = log.stop_by_signal != 0 || log.stop_by_time != 0;
+  if (asks && asked_by_.empty()) asked_by_ = log.stop_by_signal != 0 ? kBySignal : kMaxSeconds;
+  asked_.read(asks);
 }
 
 void StopOnRequest::on_step_end(RunContext& run, const StepEnd& /*step*/) {
-  const auto number = launched_++;
-  // Some ranks may have read more steps already, but none fewer: only steps that all ranks have read count.
-  if (run.stopped_by.empty() && asked_at_ >= 0 && asked_at_ + Readback::lag(run.world.device()) <= number)
-    run.stopped_by = asked_by_;
+  if (asked_.launched(Readback::lag(run.world.device())) && run.stopped_by.empty()) run.stopped_by = asked_by_;
 }
 
 }  // namespace trireme::train

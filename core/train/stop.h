@@ -16,6 +16,7 @@
 
 #include "core/comm/world.h"
 #include "core/train/callback.h"
+#include "core/train/first_report.h"
 #include "core/train/readback.h"
 #include "core/train/stop_signals.h"
 
@@ -75,8 +76,7 @@ class StopOnRequest final : public RunCallback {
   unsigned grace_;
   std::optional<StopSignals> signals_;
   Clock::time_point begin_;
-  std::int64_t launched_ = 0, read_ = 0;  ///< steps since the start
-  std::int64_t asked_at_ = -1;            ///< the number of steps before the first that was asked in; -1: none was
+  FirstReport asked_;
   std::string asked_by_;
 };
 

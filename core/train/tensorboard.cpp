@@ -2,14 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "core/train/run_folder.h"
 
 namespace trireme::train {
 
 void TensorBoard::on_start(RunContext& run) {
-  if (run.world.rank() != 0) return;
-  file_.emplace(fmt::format("{}/{}", run.folder.dir(), kTensorBoard));
-  if (!run.resumed_from.empty()) file_->restart_at(run.resumed_at + 1);
+  run.folder.record(kTensorBoard, [&] {
+    EventFile file(fmt::format("{}/{}", run.folder.dir(), kTensorBoard));
+    if (!run.resumed_from.empty()) file.restart_at(run.resumed_at + 1);
+    file_ = std::move(file);
+  });
 }
 
 void TensorBoard::on_log(RunContext& run, const StepLog& log) {
@@ -21,10 +25,10 @@ void TensorBoard::on_log(RunContext& run, const StepLog& log) {
                   {"train/data_wait", log.data_wait}};
   if (log.flops) scalars.emplace_back("train/flops_per_s", *log.flops / log.seconds);
   if (log.flops && run.peak_flops) scalars.emplace_back("train/mfu", *log.flops / log.seconds / *run.peak_flops);
-  file_->add(log.at.global_step, scalars);
+  run.folder.record(kTensorBoard, [&] { file_->add(log.at.global_step, scalars); });
 }
 
-void TensorBoard::on_evaluate(RunContext& /*run*/, const Evaluation& evaluation) {
+void TensorBoard::on_evaluate(RunContext& run, const Evaluation& evaluation) {
   if (!file_) return;
   std::string split = evaluation.split;
   // The best weights are of an earlier step: under the same tag, the point would go back in time.
@@ -32,7 +36,7 @@ void TensorBoard::on_evaluate(RunContext& /*run*/, const Evaluation& evaluation)
   Scalars scalars{{split + "/" + kLoss, evaluation.result.loss}};
   for (const auto& [metric, value] : evaluation.result.metrics) scalars.emplace_back(split + "/" + metric.name, value);
   if (evaluation.epoch) scalars.emplace_back("train/epoch_loss", evaluation.epoch->train_loss);
-  file_->add(evaluation.of.step, scalars);
+  run.folder.record(kTensorBoard, [&] { file_->add(evaluation.of.step, scalars); });
 }
 
 }  // namespace trireme::train

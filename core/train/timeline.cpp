@@ -9,6 +9,7 @@
 
 #include "core/base/trace.h"
 #include "core/checkpoint/files.h"
+#include "core/checkpoint/shared_errors.h"
 #include "core/comm/clock.h"
 #include "core/comm/text.h"
 #include "core/train/run_folder.h"
@@ -57,11 +58,12 @@ void write_trace(const comm::Mesh& mesh, const std::string& path) {
   auto& world = mesh.world();
   const auto mine = events_of(mesh, spans, comm::clock_offset(world)).dump();
   const auto all = comm::gather_text(world.group(), world.device(), mine);
-  if (all.empty()) return;
-  auto events = json::array();
-  for (const auto& text : all)
-    for (auto& event : json::parse(text)) events.push_back(std::move(event));
-  checkpoint::write_file(path, json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}.dump());
+  checkpoint::on_first_rank(world, [&] {
+    auto events = json::array();
+    for (const auto& text : all)
+      for (auto& event : json::parse(text)) events.push_back(std::move(event));
+    checkpoint::write_file(path, json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}.dump());
+  });
 }
 
 }  // namespace

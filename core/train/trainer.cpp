@@ -100,13 +100,14 @@ void Trainer::run_all() {
   saver_.reset();  // with its memory
   if (is_stopped_by_signal()) throw_stopped();
   result_ = end();
+  throw_if_unrecorded();
   if (p_.plan.loads_best_at_end && !result_->best_is_last() && !best_model_.load(booster_, run_))
     context_.say("the model keeps the last weights, because there are no best ones that every rank can read");
 }
 
 void Trainer::start() {
   boost();
-  if (p_.config.run.keep_checkpoints > 0) storage_ = checkpoint::find_storage(folder_->dir(), world_);
+  find_storage();
   context_.resumed_from = resume(p_, *folder_, booster_, run_, state_, best_model_);
   set_aside_elsewhere(is_checkpoint_of(folder_->dir(), context_.resumed_from) ? state_.at.global_step : -1);
   context_.resumed_at = state_.at.global_step;
@@ -160,7 +161,7 @@ std::optional<data::StepBatch> Trainer::next_batch() {
 
 void Trainer::train_step(const data::StepBatch& batch) {
   call(&RunCallback::on_step_begin);
-  report_save();
+  report_state();
   const auto step = booster_.train_step(run_, batch);
   auto& at = state_.at;
   ++at.global_step;
@@ -183,6 +184,7 @@ void Trainer::train_step(const data::StepBatch& batch) {
              .data_wait = time.data,
              .flops = flops});
   call(&RunCallback::on_step_end, StepEnd{step, batch, time.seconds, time.data, time.communication});
+  if (unrecorded_.launched(Readback::lag(world_.device()))) throw_if_unrecorded();
   poll_save();
   act_on_numbers(/*all_are_read=*/false);
   compare_replicas();
@@ -196,7 +198,7 @@ void Trainer::read_back(const TrainStep& step, const data::StepBatch& batch, Ste
   const double known = on_host ? divisor.item<double>() : 0;
   readback_.add(
       {step.loss, step.result.grad_norm, step.result.found_inf, on_host ? at::Tensor() : divisor, step.stop[0],
-       step.stop[1], saver_ ? step.save[0] : at::Tensor(), saver_ ? step.save[1] : at::Tensor()},
+       step.stop[1], step.errors, saver_ ? step.save[0] : at::Tensor(), saver_ ? step.save[1] : at::Tensor()},
       [this, log, on_host, known](const std::vector<double>& values) mutable {
         log.loss = values[0];
         log.grad_norm = values[1];
@@ -205,7 +207,8 @@ void Trainer::read_back(const TrainStep& step, const data::StepBatch& batch, Ste
         log.weight = on_host ? known : values[3];
         log.stop_by_signal = values[4];
         log.stop_by_time = values[5];
-        if (saver_) save_agreement_.read(values[6], values[7]);
+        unrecorded_.read(values[6] != 0);
+        if (saver_) save_agreement_.read(values[7], values[8]);
         state_.epoch_loss.add(log.loss, log.weight);
         if (log.flops) flop_rate_.add(*log.flops, log.seconds);
         const bool stopped = !context_.stopped_by.empty();

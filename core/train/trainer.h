@@ -28,6 +28,7 @@
 #include "core/train/bad_numbers.h"
 #include "core/train/callback.h"
 #include "core/train/export.h"
+#include "core/train/first_report.h"
 #include "core/train/flop_rate.h"
 #include "core/train/predict.h"
 #include "core/train/prepare.h"
@@ -95,9 +96,11 @@ class Trainer {
   bool bears_failure(const char* what, std::int64_t step, const std::function<void()>& part);
   void hold_for_save(std::int64_t step, const std::function<void()>& part);
   void record_save(const checkpoint::SavedCheckpoint& saved);
-  void report_save();
+  void report_state();
   void poll_save();
   void settle_save();
+  void find_storage();
+  void throw_if_unrecorded();
   RunResult end();
   RunResult finish_run();
 
@@ -157,6 +160,7 @@ class Trainer {
   checkpoint::Storage storage_;                       ///< of the run's folder, unless nothing is saved
   std::optional<checkpoint::BackgroundSaver> saver_;  ///< with run.async_save, from the start on
   SaveAgreement save_agreement_;
+  FirstReport unrecorded_;          ///< by rank 0, that it could not record the run
   double save_held_s_ = 0;          ///< the time for which the training has waited for the last save
   std::int64_t saved_step_ = -1;    ///< of this object's last save
   std::string saved_;               ///< the checkpoint that the run would resume from, or ""

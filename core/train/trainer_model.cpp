@@ -115,8 +115,9 @@ void Trainer::throw_stopped() {
   const auto step = state_.at.global_step;
   if (world_.rank() == 0)
     folder_->metric({{"kind", "event"}, {"event", "stop"}, {"signal", stopped.signal()}, {"step", step}});
-  comm::flight::note_stopped();
   context_.say(fmt::format("stopped   after step {}{}", step, what_is_saved()));
+  throw_if_unrecorded();
+  comm::flight::note_stopped();
   throw stopped;
 }
 

@@ -13,6 +13,14 @@
 
 namespace trireme::train {
 
+/// Finds the storages of the run's folder. On those that RunFolder does not see, removes what killed runs have left of
+/// unfinished checkpoints. Collective.
+void Trainer::find_storage() {
+  if (p_.config.run.keep_checkpoints == 0) return;
+  storage_ = checkpoint::find_storage(folder_->dir(), world_);
+  if (storage_.leads() && storage_.number() > 0) checkpoint::remove_leftovers(folder_->dir());
+}
+
 /// Allocates the host memory for background saves. Collective.
 void Trainer::prepare_saver() {
   const auto& run = p_.config.run;
@@ -29,6 +37,7 @@ void Trainer::save() {
   const auto step = state_.at.global_step;
   const auto keep = p_.config.run.keep_checkpoints;
   if (keep == 0 || std::exchange(saved_step_, step) == step) return;
+  throw_if_unrecorded();  // who goes on from here would lack those lines
   settle_save();
   std::optional<checkpoint::SavedCheckpoint> saved;
   hold_for_save(step, [&] {
@@ -95,6 +104,13 @@ void Trainer::record_save(const checkpoint::SavedCheckpoint& saved) {
   call(&RunCallback::on_save, saved_);
 }
 
+/// @throws CheckpointError, on every rank, when rank 0 could not record the run. Collective.
+void Trainer::throw_if_unrecorded() {
+  checkpoint::on_first_rank(world_, [this] {
+    if (!folder_->problem().empty()) throw CheckpointError(folder_->problem());
+  });
+}
+
 /// Sets checkpoints of later steps aside where hosts have storages of their own. RunFolder does it on that of rank 0.
 void Trainer::set_aside_elsewhere(std::int64_t step) {
   if (storage_.is_shared()) return;
@@ -111,7 +127,8 @@ std::string Trainer::what_is_unsaved(std::int64_t step) const {
 }
 
 /// Before a step: what this rank tells the others with its loss.
-void Trainer::report_save() {
+void Trainer::report_state() {
+  booster_.report_error(!folder_->problem().empty());
   if (saver_ && !saver_->is_idle())
     booster_.report_save({.is_busy = saver_->is_busy(), .has_failed = saver_->has_failed()});
 }

@@ -10,8 +10,6 @@
 namespace trireme::tests {
 namespace {
 
-using Arguments = std::vector<std::string>;
-
 ProcessResult eval(Arguments arguments, const ProcessOptions& options = {}) {
   arguments.insert(arguments.begin(), {TRIREME_COMMAND, "eval"});
   return run_process(arguments, options);
@@ -29,11 +27,6 @@ std::string score_of(const Arguments& arguments, const ProcessOptions& options =
   const auto result = eval(arguments, options);
   EXPECT_EQ(result.code, 0) << result.err;
   return score_in(result);
-}
-
-void train_well(const SmallRun& run, int ranks, const Arguments& arguments = {}) {
-  const auto result = run.train(ranks, arguments);
-  ASSERT_EQ(result.code, 0) << result.err << result.out;
 }
 
 /// A safetensors file whose bytes can be changed.

@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <filesystem>
+#include <initializer_list>
 #include <string>
 #include <thread>
 #include <vector>
@@ -68,5 +69,22 @@ class SmallRun {
   TemporaryFolder folder;
   std::string config;
 };
+
+using Arguments = std::vector<std::string>;
+
+inline Arguments sets(std::initializer_list<std::string> assignments, Arguments arguments = {}) {
+  for (const auto& assignment : assignments) arguments.insert(arguments.end(), {"--set", assignment});
+  return arguments;
+}
+
+/// Of 3 epochs in batches of 8: the steps of the last one are so large that its scores are worse than the earlier ones.
+inline const Arguments kSpoilt = sets({"schedule.name=multi_step", "schedule.milestones=[12]", "schedule.gamma=500"});
+
+/// Trains, and returns what the run printed.
+inline std::string train_well(const SmallRun& run, int ranks, const Arguments& arguments = {}) {
+  const auto result = run.train(ranks, arguments);
+  EXPECT_EQ(result.code, 0) << result.err << result.out;
+  return result.out;
+}
 
 }  // namespace trireme::tests

@@ -128,6 +128,13 @@ TEST_F(GeminiAuto, ReusesStatisticsOfAnEarlierRun) {
   if (world().rank() == 0) std::filesystem::remove(path);
 }
 
+// Rank 0 writes them, within the first step.
+TEST_F(GeminiAuto, StatisticsThatCannotBeWrittenAreAnErrorOfEveryRank) {
+  limit(make_case(kOffload), 4);
+  EXPECT_THROW(run(make_case(fmt::format("{}memstats = \"{}/no/folder.json\"\n", kAuto, testing::TempDir()))),
+               CheckpointError);
+}
+
 TEST_F(GeminiAuto, NeedsAMemoryLimit) { EXPECT_THROW(run(make_case(kAuto)), ConfigError); }
 
 }  // namespace

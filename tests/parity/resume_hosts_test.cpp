@@ -77,7 +77,11 @@ TEST_F(HostsResume, APublicationThatFailsOnOneHostIsNone) {
     EXPECT_FALSE(fs::exists(saved(host, "broken", "step-00000006"))) << host;
   }
   std::ofstream(root_ / "rank") << script;
-  on_hosts("broken", "");
+  // A run that goes on removes a part of a checkpoint on each host, and saves nothing if it has nothing left to train.
+  for (const int host : {0, 1}) fs::create_directories(saved(host, "broken", "step-00000006.tmp"));
+  on_hosts("broken", "--set train.max_steps=3 ");
+  for (const int host : {0, 1}) EXPECT_FALSE(fs::exists(saved(host, "broken", "step-00000006.tmp"))) << host;
+  on_hosts("broken", "--resume must ");
 }
 
 /// A model whose first and last layer share a weight.

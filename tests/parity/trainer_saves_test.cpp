@@ -1,5 +1,6 @@
 // A checkpoint that is saved in the background and that one rank cannot write: every rank learns it after the same
-// step. Best weights and results that the first rank cannot write, and its errors in a resume: the same.
+// step. Best weights, results and lines of metrics that the first rank cannot write, and its errors in a resume: the
+// same.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -20,6 +22,7 @@
 #include "core/checkpoint/shared_errors.h"
 #include "core/comm/text.h"
 #include "core/train/export.h"
+#include "core/train/lora.h"
 #include "core/train/run.h"
 #include "core/train/run_folder.h"
 #include "tests/file_limit.h"
@@ -86,7 +89,7 @@ std::string error_of_all(const std::function<void()>& action) {
 /// Trains in the folder with this `on_save_error`, and returns the message of the error that ends it, or "".
 /// `first_rank_bytes`: the most that a file of the first rank may have, or 0.
 std::string error_of_run(const std::string& toml, const std::string& dir, const std::string& policy,
-                         train::Callbacks callbacks, std::uintmax_t first_rank_bytes = 0) {
+                         train::RunOptions options, std::uintmax_t first_rank_bytes = 0) {
   auto table = config::parse_text(toml, "a.toml");
   for (const auto& set : {"run.dir=" + dir, "run.on_save_error=" + policy,
                           std::string("run.device=") + (world().device().is_cpu() ? "cpu" : "cuda")})
@@ -96,12 +99,13 @@ std::string error_of_run(const std::string& toml, const std::string& dir, const 
   return error_of_all([&] {
     std::optional<FileLimit> limit;
     if (first_rank_bytes > 0 && world().rank() == 0) limit.emplace(first_rank_bytes);
-    train::run_training(std::move(prepared), world(), std::move(folder), {.callbacks = std::move(callbacks)});
+    train::run_training(std::move(prepared), world(), std::move(folder), std::move(options));
   });
 }
 
 std::vector<std::string> checkpoints_in(const std::string& dir) {
   std::vector<std::string> names;
+  if (!fs::exists(dir + "/checkpoints")) return names;
   for (const auto& entry : fs::directory_iterator(dir + "/checkpoints")) names.push_back(entry.path().filename());
   std::sort(names.begin(), names.end());
   return names;
@@ -113,7 +117,7 @@ TEST(TrainerSaves, AFailureOnOneRankIsEveryRanks) {
     const auto name = "trireme-saves-" + std::to_string(getpid());
     const auto dir = on_all_ranks((fs::temp_directory_path() / name).string()).front();
     const auto limit = std::make_shared<LimitLastRank>();
-    const auto error = error_of_run(kText, dir, policy, {limit});
+    const auto error = error_of_run(kText, dir, policy, {.callbacks = {limit}});
     for (const auto& other : on_all_ranks(std::to_string(limit->steps))) EXPECT_EQ(other, std::to_string(limit->steps));
     const auto last = fmt::format("weights-{:05d}-00.safetensors", world().size() - 1);
     if (policy == "stop") {
@@ -175,7 +179,7 @@ TEST(TrainerSaves, BestWeightsThatCannotBeWrittenAreAFailureOfEveryRank) {
     const auto name = "trireme-best-" + std::to_string(getpid());
     const auto dir = on_all_ranks((fs::temp_directory_path() / name).string()).front();
     const auto limit = std::make_shared<LimitBest>();
-    const auto error = error_of_run(kBestText, dir, policy, {limit});
+    const auto error = error_of_run(kBestText, dir, policy, {.callbacks = {limit}});
     ASSERT_GT(limit->lost, 0) << "no second best evaluation";
     if (policy == "stop")
       EXPECT_NE(error.find("model-best.tmp/model.safetensors: cannot be written: File too large"), error.npos) << error;
@@ -197,28 +201,92 @@ TEST(TrainerSaves, BestWeightsThatCannotBeWrittenAreAFailureOfEveryRank) {
   }
 }
 
-/// After the first step, the first rank finds something else where a file of the result is to be.
+/// After the first step, the first rank finds something else where a file or folder of the result is to be.
 struct BlockResult : train::RunCallback {
   std::string name;
-  explicit BlockResult(std::string file) : name(std::move(file)) {}
+  explicit BlockResult(std::string blocked) : name(std::move(blocked)) {}
   void on_step_end(train::RunContext& run, const train::StepEnd& /*step*/) override {
     if (run.world.rank() != 0 || run.state.at.global_step != 1) return;
     const auto path = run.folder.dir() + "/" + name;
-    if (name == train::kExportedModel)
+    if (name == train::kExportedModel || name == train::kMergedModel)
       checkpoint::write_file(path, "no folder");
     else
       fs::create_directories(path + "/no file");
   }
 };
 
-// Only the first rank writes the best weights' export and the summary.
+// Only the first rank writes these.
 TEST(TrainerSaves, AResultThatCannotBeWrittenIsAFailureOfEveryRank) {
-  for (const auto& [file, says] : {std::pair{train::kExportedModel, "/model: the folder cannot be created"},
-                                   {"summary.json", "/summary.json: cannot be renamed into place"}}) {
-    const auto name = "trireme-result-" + std::to_string(getpid());
-    const auto dir = on_all_ranks((fs::temp_directory_path() / name).string()).front();
-    const auto error = error_of_run(kBestText, dir, "continue", {std::make_shared<BlockResult>(file)});
+  const auto name = "trireme-result-" + std::to_string(getpid());
+  const auto root = on_all_ranks((fs::temp_directory_path() / name).string()).front();
+  ASSERT_EQ(error_of_run(kBestText, root + "/trained", "stop", {}), "");
+  const auto adapts = "[model]\nweights = \"" + root + "/trained/model\"\n" +
+                      kBestText.substr(kBestText.find("[data]")) + "[lora]\nrank = 2\nmerge = true\n";
+  for (const auto& [file, says, text] :
+       {std::tuple{train::kExportedModel, "/model: the folder cannot be created", kBestText},
+        {train::kMergedModel, "/model-merged: the folder cannot be created", adapts},
+        {train::kTimelineFile, "/timeline.json: cannot be renamed into place", kBestText},
+        {"summary.json", "/summary.json: cannot be renamed into place", kBestText}}) {
+    const auto error = error_of_run(text, root + "/run", "continue",
+                                    {.timeline = true, .callbacks = {std::make_shared<BlockResult>(file)}});
     EXPECT_NE(error.find(says), error.npos) << error;
+    world().group().barrier();
+    if (world().rank() == 0) fs::remove_all(root + "/run");
+  }
+  world().group().barrier();
+  if (world().rank() == 0) fs::remove_all(root);
+}
+
+/// The first rank cannot write the line of a step in metrics.jsonl.
+struct LimitLine : train::RunCallback {
+  std::int64_t of, steps = 0;
+  std::optional<FileLimit> limit;
+  explicit LimitLine(std::int64_t step) : of(step) {}
+  void on_step_begin(train::RunContext& run) override { steps = run.state.at.global_step + 1; }
+  /// After that line was or was not written.
+  void on_log(train::RunContext& run, const train::StepLog& log) override {
+    const auto step = log.at.global_step;
+    if (run.world.rank() == 0 && step == of - 1) limit.emplace(fs::file_size(run.folder.dir() + "/metrics.jsonl") + 9);
+    if (step == of) limit.reset();
+  }
+};
+
+// The others learn it with the next step, or where they wait for each other: no checkpoint is without the lines before
+// it, and no summary.
+TEST(TrainerSaves, ALineThatCannotBeWrittenIsAFailureOfEveryRank) {
+  const auto text =
+      train::testing_tools::kModelAndData + "[run]\ncheckpoint_every = 8\n[train]\nglobal_batch = 4\nepochs = 1\n";
+  struct Row {
+    std::string policy;
+    int of, ends_at;  ///< steps
+    std::vector<std::string> saved;
+  };
+  for (const auto& [policy, of, ends_at, saved] :
+       {Row{"stop", 3, 4, {}}, Row{"stop", 8, 8, {}}, Row{"stop", 11, 11, {"step-00000008"}},
+        Row{"continue", 3, 11, {"step-00000008", "step-00000011"}}}) {
+    SCOPED_TRACE(fmt::format("{} {}", policy, of));
+    const bool stops = policy == "stop";
+    const auto name = "trireme-line-" + std::to_string(getpid());
+    const auto dir = on_all_ranks((fs::temp_directory_path() / name).string()).front();
+    const auto limit = std::make_shared<LimitLine>(of);
+    const auto error = error_of_run(text, dir, policy, {.callbacks = {limit}});
+    if (stops)
+      EXPECT_NE(error.find("metrics.jsonl: cannot be written: File too large"), error.npos) << error;
+    else
+      EXPECT_EQ(error, "");
+    for (const auto& steps : on_all_ranks(std::to_string(limit->steps)))
+      EXPECT_EQ(steps, std::to_string(world().device().is_cpu() ? ends_at : limit->steps));
+    if (world().rank() == 0) {
+      std::vector<std::int64_t> expected, found;
+      for (int step = 1; step <= (stops ? of : ends_at); ++step)
+        if (step != of) expected.push_back(step);
+      std::istringstream lines(checkpoint::read_file(dir + "/metrics.jsonl"));
+      for (std::string line; std::getline(lines, line);)
+        if (const auto json = nlohmann::json::parse(line); json.at("kind") == "step") found.push_back(json.at("step"));
+      EXPECT_EQ(found, expected);
+      EXPECT_EQ(checkpoints_in(dir), saved);
+      EXPECT_EQ(fs::exists(dir + "/summary.json"), !stops);
+    }
     world().group().barrier();
     if (world().rank() == 0) fs::remove_all(dir);
   }

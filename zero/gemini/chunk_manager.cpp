@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/checkpoint/shared_errors.h"
+#include "core/comm/text.h"
 
 namespace trireme::zero {
 namespace {
@@ -147,7 +149,7 @@ void ChunkManager::step_ended(std::vector<std::int64_t> state) {
                                                        : used->second);
   }
   agree();
-  if (!options_.stats_path.empty() && log_.rank() == 0) stats_->write(options_.stats_path, options_.run);
+  if (!options_.stats_path.empty()) write_stats();
   log_.note("placement auto, measured: {}", current_state());
 }
 
@@ -180,6 +182,14 @@ std::string ChunkManager::current_state() const {
 }
 
 /// Measurements depend on a rank's samples, but decisions must be the same on all ranks, so the maximum is used.
+/// Rank 0 writes them. Collective. @throws CheckpointError, on every rank, when it cannot
+void ChunkManager::write_stats() {
+  const auto write = [&] { stats_->write(options_.stats_path, options_.run); };
+  const auto problem = log_.rank() == 0 ? checkpoint::problem_of(write, "the statistics cannot be written") : "";
+  if (const auto found = comm::broadcast_text(everyone_, weights_->device(), problem); !found.empty())
+    throw CheckpointError(found);
+}
+
 void ChunkManager::agree() {
   std::vector<std::int64_t> figures{seen_.update};
   for (const auto& period : seen_.periods) figures.push_back(period.other);

@@ -78,6 +78,7 @@ class ChunkManager {
   [[nodiscard]] std::int64_t resident() const;  ///< bytes of model data on the device that is not gathered
   [[nodiscard]] std::int64_t room() const;      ///< bytes available to gathered chunks in this period
   void agree();
+  void write_stats();
 
   comm::Group everyone_;
   memory::Meter meter_;

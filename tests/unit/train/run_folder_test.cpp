@@ -235,10 +235,19 @@ TEST_F(RunFolders, BearsErrorsOfAReturnIfAsked) {
   }
 }
 
-TEST_F(RunFolders, AnErrorEndsTheRunUnlessAsked) {
+// It is an error of the run, not of the line: the other ranks have no line that could fail.
+TEST_F(RunFolders, AProblemIsKeptForTheEndOfTheRunUnlessAsked) {
   const auto folder = begin();
-  const tests::FileLimit full(0);
-  EXPECT_THROW(folder->metric({{"kind", "event"}}), CheckpointError);
+  const auto file = dir() + "/metrics.jsonl";
+  {
+    const tests::FileLimit full(5);
+    folder->metric({{"kind", "event"}});
+  }
+  EXPECT_NE(folder->problem().find(file + ": cannot be written"), std::string::npos) << folder->problem();
+  folder->metric({{"kind", "event"}});
+  EXPECT_EQ(fs::file_size(file), 0U) << "a gap, or a part of a line";
+  EXPECT_THROW(folder->summary({{"steps", 2}}), CheckpointError);
+  EXPECT_FALSE(fs::exists(dir() + "/summary.json"));
 }
 
 }  // namespace

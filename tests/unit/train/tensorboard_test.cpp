@@ -157,6 +157,26 @@ TEST(EventFile, SaysWhyItCannotBeWritten) {
                          "file system's own limit)");
 }
 
+// It is no part of the training, but it was asked for.
+TEST(TensorBoard, ARunThatCannotWriteItObeysOnSaveError) {
+  for (const std::string policy : {"continue", "stop"}) {
+    const Folder folder;
+    const auto dir = folder.path("run");
+    auto run = prepared(kFiveSteps, {"run.dir=" + dir, "run.tensorboard=true", "run.on_save_error=" + policy});
+    const auto world = comm::World::start(comm::LaunchInfo{}, {.device = "cpu"});
+    auto opened = open_run(run);
+    std::ofstream(dir + "/tensorboard") << "in the way";
+    const auto train = [&] {
+      testing_tools::shown_by([&] { run_training(std::move(run), *world, std::move(opened), {}); });
+    };
+    testing::internal::CaptureStderr();
+    const auto message = policy == "stop" ? message_of<CheckpointError>(train) : (train(), std::string());
+    const auto said = testing::internal::GetCapturedStderr() + message;
+    EXPECT_NE(said.find(dir + "/tensorboard: the folder cannot be created"), std::string::npos) << said;
+    EXPECT_EQ(fs::exists(dir + "/summary.json"), policy == "continue");
+  }
+}
+
 void train_in(const std::string& dir, const std::string& assignment) {
   train_small(prepared(kFiveSteps, {"run.dir=" + dir, "run.tensorboard=true", "run.peak_tflops=1.0", assignment}));
 }

@@ -15,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/checkpoint/checkpoint_folders.h"
 #include "core/checkpoint/files.h"
+#include "core/train/first_report.h"
 #include "core/train/save_agreement.h"
 #include "core/train/stop.h"
 #include "tests/file_limit.h"
@@ -56,6 +57,20 @@ TEST(SaveAgreement, IsReachedAfterTheSameStepByAllRanks) {
       }
       EXPECT_EQ(ends, (std::map<std::int64_t, End>{{first_end, End::done}, {30 + lag, End::failed}}))
           << "lag " << lag << ", behind " << behind;
+    }
+}
+
+// The same for what a rank tells once.
+TEST(FirstReport, IsKnownAfterTheSameStepByAllRanks) {
+  for (const std::int64_t lag : {0, 4})
+    for (std::int64_t behind = 0; behind <= lag; ++behind) {
+      FirstReport report;
+      std::int64_t read = 0, known_at = -1;
+      for (std::int64_t step = 0; step < 20 && known_at < 0; ++step) {
+        for (; read <= step - behind; ++read) report.read(read == 7 || read == 8);
+        if (report.launched(lag)) known_at = step;
+      }
+      EXPECT_EQ(known_at, 7 + lag) << "lag " << lag << ", behind " << behind;
     }
 }
 

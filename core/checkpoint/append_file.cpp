@@ -1,0 +1,32 @@
+#include "core/checkpoint/append_file.h"
+
+#include <stdio_ext.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/checkpoint/files.h"
+
+namespace trireme::checkpoint {
+
+AppendFile::AppendFile(std::string path)
+    : path_(std::move(path)), file_(std::fopen(path_.c_str(), "ae"), &std::fclose) {
+  if (!file_) throw CheckpointError(write_problem(path_, "cannot be opened for writing", errno));
+}
+
+void AppendFile::add(std::string_view record) {
+  auto* const file = file_.get();
+  const auto end = lseek(fileno(file), 0, SEEK_END);
+  if (std::fwrite(record.data(), 1, record.size(), file) == record.size() && std::fflush(file) == 0) return;
+  const int error = errno;
+  // What stays in the stream's buffer or half written would spoil the next record.
+  std::clearerr(file);
+  __fpurge(file);
+  const bool is_cut = ftruncate(fileno(file), end) == 0;
+  throw CheckpointError(write_problem(
+      path_, is_cut ? "cannot be written" : "cannot be written, and ends with a part of a record", error));
+}
+
+}  // namespace trireme::checkpoint
