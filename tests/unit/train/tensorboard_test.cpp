@@ -169,10 +169,12 @@ TEST(TensorBoard, ARunThatCannotWriteItObeysOnSaveError) {
     const auto train = [&] {
       testing_tools::shown_by([&] { run_training(std::move(run), *world, std::move(opened), {}); });
     };
-    testing::internal::CaptureStderr();
-    const auto message = policy == "stop" ? message_of<CheckpointError>(train) : (train(), std::string());
-    const auto said = testing::internal::GetCapturedStderr() + message;
-    EXPECT_NE(said.find(dir + "/tensorboard: the folder cannot be created"), std::string::npos) << said;
+    if (policy == "continue") {
+      train();
+    } else {
+      const auto message = message_of<CheckpointError>(train);
+      EXPECT_NE(message.find(dir + "/tensorboard: the folder cannot be created"), std::string::npos) << message;
+    }
     EXPECT_EQ(fs::exists(dir + "/summary.json"), policy == "continue");
   }
 }
