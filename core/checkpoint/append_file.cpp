@@ -24,9 +24,8 @@ void AppendFile::add(std::string_view record) {
   // What stays in the stream's buffer or half written would spoil the next record.
   std::clearerr(file);
   __fpurge(file);
-  const bool is_cut = ftruncate(fileno(file), end) == 0;
-  throw CheckpointError(write_problem(
-      path_, is_cut ? "cannot be written" : "cannot be written, and ends with a part of a record", error));
+  if (ftruncate(fileno(file), end) != 0) std::fputc('\n', file);  // then only the line of this record is spoilt
+  throw CheckpointError(write_problem(path_, "cannot be written", error));
 }
 
 }  // namespace trireme::checkpoint

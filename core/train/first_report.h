@@ -1,5 +1,5 @@
-// FirstReport: from when all ranks know that one of them has reported something with a step. The report comes with the
-// numbers of the step, which on a GPU each rank reads some steps later, and not all in the same step.
+// FirstReport: from which step on all ranks know that one of them has reported something. The report comes with the
+// numbers of a step, which on a GPU each rank reads some steps later, and not all in the same step.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@ namespace trireme::train {
 
 class FirstReport {
  public:
-  /// Whether any rank has reported with a step; the steps come in order.
+  /// Takes the numbers of the next step: whether any rank has reported with it.
   void read(bool reported) {
     if (reported && at_ < 0) at_ = read_;
     ++read_;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/checkpoint/shared_errors.h"
 #include "core/comm/text.h"
 #include "core/train/console_report.h"
 #include "core/train/early_stop.h"
@@ -26,7 +27,9 @@ Callbacks command_callbacks(const Prepared& p, const RunFolder& folder, const co
   const auto add = [&]<class T>(std::shared_ptr<T> callback) { callbacks.push_back(std::move(callback)); };
   if (const auto& log = p.log.file()) {
     // Rank 0 has moved an earlier run away, so the file is in this run's folder.
-    log->open(fmt::format("{}/{}/rank-{}.log", folder.dir(), kLogs, world.rank()));
+    const auto file = fmt::format("{}/{}/rank-{}.log", folder.dir(), kLogs, world.rank());
+    checkpoint::on_every_rank(
+        world, [&] { log->open(file); }, "a rank's log cannot be written");
     add(std::make_shared<RankLog>(log));
   }
   add(std::make_shared<MetricsFile>());

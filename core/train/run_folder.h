@@ -63,9 +63,9 @@ class RunFolder {
   std::vector<std::string> go_back(std::int64_t step, bool is_evaluated);
   /// Appends a line to metrics.jsonl and adds the time; see record().
   void metric(nlohmann::json line);
-  /// Runs `add` on rank 0, which adds to the folder's file of this name. Its CheckpointError is kept as problem(), and
-  /// nothing is recorded after it: the other ranks, which do not know it yet, expect this one in their next collective
-  /// call.
+  /// Runs `add` on rank 0, which adds to a file of the folder; `file` names it in the count of warnings. Its
+  /// CheckpointError is kept as problem(), and nothing is recorded after it: the other ranks, which do not know it yet,
+  /// expect this one in their next collective call.
   void record(const char* file, const std::function<void()>& add);
   /// Why record() has failed, or "". The Trainer ends the run with it, on every rank.
   [[nodiscard]] const std::string& problem() const { return problem_; }
@@ -92,7 +92,7 @@ class RunFolder {
   std::optional<checkpoint::AppendFile> metrics_;
   std::string problem_;
   std::optional<Log> bears_errors_;
-  std::set<std::string> warned_;  ///< the files of whose problems bears_errors_ has told
+  std::set<std::string> warned_;  ///< the files of which bears_errors_ has warned
 };
 
 /// Checks what open_run() would reject, except what needs a checkpoint's data. Changes nothing.

@@ -18,13 +18,9 @@ StoppedBySignal::StoppedBySignal(int number, std::string saved)
 bool Agreement::any(bool mine) {
   auto answer = at::full({}, mine ? 1 : 0, at::TensorOptions(at::kInt).device(world_.device()));
   world_.group().all_reduce(answer, comm::ReduceOp::max);
-  answers_.add({answer}, [this, call = calls_](const std::vector<double>& value) {
-    if (value[0] != 0 && !first_yes_) first_yes_ = call;
-  });
-  // Some ranks may have read more answers already, but none fewer: only answers that all ranks have read count.
+  answers_.add({answer}, [this](const std::vector<double>& value) { first_yes_.read(value[0] != 0); });
   answers_.drain_to(lag_);
-  const auto call = calls_++;
-  return first_yes_ && *first_yes_ + lag_ <= call;
+  return first_yes_.launched(static_cast<std::int64_t>(lag_));
 }
 
 StopOnRequest::StopOnRequest(std::optional<double> max_seconds, bool on_signals, unsigned grace_seconds)

@@ -51,8 +51,7 @@ class Agreement {
  private:
   comm::World& world_;
   std::size_t lag_;
-  std::size_t calls_ = 0;
-  std::optional<std::size_t> first_yes_;
+  FirstReport first_yes_;
   Readback answers_;
 };
 

@@ -100,14 +100,15 @@ void Trainer::run_all() {
   saver_.reset();  // with its memory
   if (is_stopped_by_signal()) throw_stopped();
   result_ = end();
-  throw_if_unrecorded();
+  warn_if_unrecorded("");
   if (p_.plan.loads_best_at_end && !result_->best_is_last() && !best_model_.load(booster_, run_))
     context_.say("the model keeps the last weights, because there are no best ones that every rank can read");
 }
 
 void Trainer::start() {
   boost();
-  find_storage();
+  if (p_.config.run.keep_checkpoints > 0) storage_ = checkpoint::find_storage(folder_->dir(), world_);
+  remove_leftovers_elsewhere();
   context_.resumed_from = resume(p_, *folder_, booster_, run_, state_, best_model_);
   set_aside_elsewhere(is_checkpoint_of(folder_->dir(), context_.resumed_from) ? state_.at.global_step : -1);
   context_.resumed_at = state_.at.global_step;

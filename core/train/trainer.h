@@ -99,8 +99,8 @@ class Trainer {
   void report_state();
   void poll_save();
   void settle_save();
-  void find_storage();
   void throw_if_unrecorded();
+  void warn_if_unrecorded(const std::string& error) const;
   RunResult end();
   RunResult finish_run();
 
@@ -120,6 +120,7 @@ class Trainer {
   void act_on_numbers(bool all_are_read);
   void compare_replicas();
   void return_to(const ReturnToCheckpoint& back);
+  void remove_leftovers_elsewhere();
   void set_aside_elsewhere(std::int64_t step);
   void boost();
   [[nodiscard]] EpochEnd epoch_end(Clock::time_point begin) const;
@@ -160,7 +161,7 @@ class Trainer {
   checkpoint::Storage storage_;                       ///< of the run's folder, unless nothing is saved
   std::optional<checkpoint::BackgroundSaver> saver_;  ///< with run.async_save, from the start on
   SaveAgreement save_agreement_;
-  FirstReport unrecorded_;          ///< by rank 0, that it could not record the run
+  FirstReport unrecorded_;          ///< rank 0 could not record the run
   double save_held_s_ = 0;          ///< the time for which the training has waited for the last save
   std::int64_t saved_step_ = -1;    ///< of this object's last save
   std::string saved_;               ///< the checkpoint that the run would resume from, or ""

@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/memory.h"
 #include "core/base/text.h"
+#include "core/base/verdict.h"
 #include "core/booster/task_around.h"
 #include "core/checkpoint/checkpoint_folders.h"
 #include "core/comm/devices.h"
@@ -115,9 +116,9 @@ void Trainer::throw_stopped() {
   const auto step = state_.at.global_step;
   if (world_.rank() == 0)
     folder_->metric({{"kind", "event"}, {"event", "stop"}, {"signal", stopped.signal()}, {"step", step}});
-  context_.say(fmt::format("stopped   after step {}{}", step, what_is_saved()));
-  throw_if_unrecorded();
   comm::flight::note_stopped();
+  context_.say(fmt::format("stopped   after step {}{}", step, what_is_saved()));
+  warn_if_unrecorded("");
   throw stopped;
 }
 
@@ -191,6 +192,7 @@ std::string Trainer::memory_remedy() const {
 }
 
 void Trainer::report_error(const std::exception_ptr& error) {
+  warn_if_unrecorded(verdict_on(error).message);
   for (const auto& callback : callbacks_) {
     try {
       callback->on_exception(error);

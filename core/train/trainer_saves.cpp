@@ -13,14 +13,6 @@
 
 namespace trireme::train {
 
-/// Finds the storages of the run's folder. On those that RunFolder does not see, removes what killed runs have left of
-/// unfinished checkpoints. Collective.
-void Trainer::find_storage() {
-  if (p_.config.run.keep_checkpoints == 0) return;
-  storage_ = checkpoint::find_storage(folder_->dir(), world_);
-  if (storage_.leads() && storage_.number() > 0) checkpoint::remove_leftovers(folder_->dir());
-}
-
 /// Allocates the host memory for background saves. Collective.
 void Trainer::prepare_saver() {
   const auto& run = p_.config.run;
@@ -37,8 +29,7 @@ void Trainer::save() {
   const auto step = state_.at.global_step;
   const auto keep = p_.config.run.keep_checkpoints;
   if (keep == 0 || std::exchange(saved_step_, step) == step) return;
-  throw_if_unrecorded();  // who goes on from here would lack those lines
-  settle_save();
+  throw_if_unrecorded();  // a run that goes on from this step would lack the lines before it
   std::optional<checkpoint::SavedCheckpoint> saved;
   hold_for_save(step, [&] {
     save_held_s_ = 0;
@@ -104,11 +95,27 @@ void Trainer::record_save(const checkpoint::SavedCheckpoint& saved) {
   call(&RunCallback::on_save, saved_);
 }
 
-/// @throws CheckpointError, on every rank, when rank 0 could not record the run. Collective.
+/// Completes the checkpoint in flight. @throws CheckpointError, on every rank, when rank 0 could not record the run.
+/// Collective.
 void Trainer::throw_if_unrecorded() {
+  settle_save();
   checkpoint::on_first_rank(world_, [this] {
     if (!folder_->problem().empty()) throw CheckpointError(folder_->problem());
   });
+}
+
+/// Says that the run could not be recorded where it ends for another reason. `error`: the message of that reason, or
+/// "".
+void Trainer::warn_if_unrecorded(const std::string& error) const {
+  const auto& problem = folder_->problem();
+  if (!problem.empty() && error.find(problem) == std::string::npos)
+    p_.log.warn("{}; what came after it is not recorded", problem);
+}
+
+/// Removes what killed runs have left of unfinished checkpoints where hosts have storages of their own. RunFolder does
+/// it on that of rank 0.
+void Trainer::remove_leftovers_elsewhere() {
+  if (storage_.leads() && storage_.number() > 0) checkpoint::remove_leftovers(folder_->dir());
 }
 
 /// Sets checkpoints of later steps aside where hosts have storages of their own. RunFolder does it on that of rank 0.

@@ -184,8 +184,10 @@ TEST(Predict, Refuses) {
   expect_only_refusal(predict({run.dir(), empty}), 3, empty + ": no image (.jpg, .jpeg, .png) in this folder");
   expect_only_refusal(predict({run.dir(), empty, "--set", "data.name=tensors", "--set", "data.path=" + empty}), 2,
                       "the samples of \"tensors\" are not read from single files");
-  expect_only_refusal(run_process({TRIREME_COMMAND, "eval", run.dir(), "--report", "/nowhere/report.json"}), 7,
-                      "/nowhere/report.json: cannot be created: No such file or directory");
+  for (const char* ranks : {"1", "2"})  // the first one writes it
+    expect_only_refusal(
+        run_process({TRIREME_COMMAND, "eval", run.dir(), "--report", "/nowhere/report.json", "--ranks", ranks}), 7,
+        "/nowhere/report.json: cannot be created: No such file or directory");
   auto config = json_of(run.dir() + "/model/config.json");
   config.erase("id2label");
   std::ofstream(run.dir() + "/model/config.json") << config;

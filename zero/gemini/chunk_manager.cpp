@@ -181,8 +181,7 @@ std::string ChunkManager::current_state() const {
       residencies.size(), slices, states, mib(std::max<std::int64_t>(0, left - other)));
 }
 
-/// Measurements depend on a rank's samples, but decisions must be the same on all ranks, so the maximum is used.
-/// Rank 0 writes them. Collective. @throws CheckpointError, on every rank, when it cannot
+/// Rank 0 writes the file. Collective. @throws CheckpointError, on every rank, when it cannot
 void ChunkManager::write_stats() {
   const auto write = [&] { stats_->write(options_.stats_path, options_.run); };
   const auto problem = log_.rank() == 0 ? checkpoint::problem_of(write, "the statistics cannot be written") : "";
@@ -190,6 +189,7 @@ void ChunkManager::write_stats() {
     throw CheckpointError(found);
 }
 
+/// Measurements depend on a rank's samples, but decisions must be the same on all ranks, so the maximum is used.
 void ChunkManager::agree() {
   std::vector<std::int64_t> figures{seen_.update};
   for (const auto& period : seen_.periods) figures.push_back(period.other);

@@ -60,7 +60,7 @@ TEST(SaveAgreement, IsReachedAfterTheSameStepByAllRanks) {
     }
 }
 
-// The same for what a rank tells once.
+// Ranks that have read up to `lag` steps less than others know of a report after the same step.
 TEST(FirstReport, IsKnownAfterTheSameStepByAllRanks) {
   for (const std::int64_t lag : {0, 4})
     for (std::int64_t behind = 0; behind <= lag; ++behind) {
