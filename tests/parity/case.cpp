@@ -52,17 +52,23 @@ class Bystander : public nn::Block {
   std::shared_ptr<nn::Linear> linear_;
 };
 
-class WithBystander : public nn::Model {
+/// A model of another one's blocks and some more.
+class Around : public nn::Model {
  public:
-  explicit WithBystander(std::shared_ptr<nn::Model> inner) : inner_(register_module("inner", std::move(inner))) {
+  explicit Around(std::shared_ptr<nn::Model> inner) : inner_(register_module("inner", std::move(inner))) {}
+  std::int64_t tokens(const nn::Tensors& inputs) const override { return inner_->tokens(inputs); }
+
+ protected:
+  std::shared_ptr<nn::Model> inner_;
+};
+
+class WithBystander : public Around {
+ public:
+  explicit WithBystander(std::shared_ptr<nn::Model> inner) : Around(std::move(inner)) {
     add_block(register_module("bystander", std::make_shared<Bystander>()));
     for (const auto& block : inner_->blocks()) add_block(block);
     finish();
   }
-  std::int64_t tokens(const nn::Tensors& inputs) const override { return inner_->tokens(inputs); }
-
- private:
-  std::shared_ptr<nn::Model> inner_;
 };
 
 /// x + tanh(W x + b), whose weight another block may share.
@@ -99,9 +105,9 @@ std::shared_ptr<nn::Linear> square(std::int64_t width) {
 }
 
 /// The inner model's blocks with a Rare block between the first and the second.
-class WithRare : public nn::Model {
+class WithRare : public Around {
  public:
-  WithRare(std::shared_ptr<nn::Model> inner, std::int64_t width) : inner_(register_module("inner", std::move(inner))) {
+  WithRare(std::shared_ptr<nn::Model> inner, std::int64_t width) : Around(std::move(inner)) {
     const auto rare = register_module("rare", std::make_shared<Rare>(square(width)));
     for (std::size_t i = 0; i < inner_->blocks().size(); ++i) {
       if (i == 1) add_block(rare);
@@ -109,18 +115,13 @@ class WithRare : public nn::Model {
     }
     finish();
   }
-  std::int64_t tokens(const nn::Tensors& inputs) const override { return inner_->tokens(inputs); }
-
- private:
-  std::shared_ptr<nn::Model> inner_;
 };
 
 /// The inner model's blocks, with a shared block twice after the first one. Before the last one that block runs again,
 /// then another block with the same weights; with `rare` only a Rare block, so that stages differ in using the weights.
-class Twice : public nn::Model {
+class Twice : public Around {
  public:
-  Twice(std::shared_ptr<nn::Model> inner, std::int64_t width, bool rare, bool everywhere)
-      : inner_(register_module("inner", std::move(inner))) {
+  Twice(std::shared_ptr<nn::Model> inner, std::int64_t width, bool rare, bool everywhere) : Around(std::move(inner)) {
     const auto linear = square(width);
     const auto block = register_module("shared", std::make_shared<Shared>(linear));
     std::shared_ptr<nn::Block> other = std::make_shared<Shared>(linear);
@@ -142,10 +143,6 @@ class Twice : public nn::Model {
     }
     finish();
   }
-  std::int64_t tokens(const nn::Tensors& inputs) const override { return inner_->tokens(inputs); }
-
- private:
-  std::shared_ptr<nn::Model> inner_;
 };
 
 /// A small transformer whose token ids come from the pixels: an embedding, layers of attention and a row-parallel
