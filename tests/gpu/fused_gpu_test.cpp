@@ -75,6 +75,11 @@ TEST(FusedOnGpu, EqualsTheHost) {
                                                                                         {70000, 8, 0},
                                                                                         {33, 1537, 0},
                                                                                         {9, 4096, 0},
+                                                                                        {7, 200, 0},
+                                                                                        {7, 768, 0},
+                                                                                        {7, 1024, 0},
+                                                                                        {5, 8192, 0},
+                                                                                        {5, 9000, 0},
                                                                                         {0, 8, 0}}) {
         SCOPED_TRACE(testing::Message() << fusion.name << " " << dtype << " " << rows << " x " << width << " at "
                                         << offset);

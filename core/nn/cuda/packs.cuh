@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <initializer_list>
 #include <type_traits>
 
@@ -15,6 +16,7 @@
 namespace trireme::nn {
 namespace {
 
+constexpr int kWarp = 32;
 constexpr std::int64_t kMostBlocks = 1 << 16;
 
 /// The type in which sums are accumulated.
@@ -52,39 +54,108 @@ __device__ __nv_bfloat16 narrowed<__nv_bfloat16>(float x) {
   return __float2bfloat16_rn(x);
 }
 
+template <class To, class From>
+__device__ To bits_as(From from) {
+  static_assert(sizeof(To) == sizeof(From));
+  To to;
+  memcpy(static_cast<void*>(&to), &from, sizeof(to));
+  return to;
+}
+
+/// The unsigned integer of so many bytes.
+template <std::size_t kBytes>
+using Bits = std::conditional_t<
+    kBytes == 8, std::uint64_t,
+    std::conditional_t<kBytes == 4, std::uint32_t, std::conditional_t<kBytes == 2, std::uint16_t, std::uint8_t>>>;
+
 /// The elements that a thread reads and writes at once: 16 bytes if all rows are aligned to that, else one element.
+/// They are held in 32-bit words. Of an array of elements, the compiler would often move each by an instruction of its
+/// own, and spend a register on it.
 template <class T, int kCount>
-struct alignas(sizeof(T) * kCount) Pack {
-  T at[kCount];
+struct Pack {
+  static constexpr int kBytes = sizeof(T) * kCount;
+  std::uint32_t words[kBytes < 4 ? 1 : kBytes / 4] = {};
+
+  __device__ T at(int k) const {
+    if constexpr (sizeof(T) == 8)
+      return bits_as<T>(static_cast<std::uint64_t>(words[2 * k + 1]) << 32 | words[2 * k]);
+    else
+      return bits_as<T>(static_cast<Bits<sizeof(T)>>(words[word(k)] >> shift(k)));
+  }
+  /// @pre the element is zero
+  __device__ void set(int k, T value) {
+    const auto bits = bits_as<Bits<sizeof(T)>>(value);
+    if constexpr (sizeof(T) == 8) {
+      words[2 * k] = static_cast<std::uint32_t>(bits);
+      words[2 * k + 1] = static_cast<std::uint32_t>(bits >> 32);
+    } else {
+      words[word(k)] |= static_cast<std::uint32_t>(bits) << shift(k);
+    }
+  }
+
+ private:
+  static __device__ constexpr int word(int k) { return k * static_cast<int>(sizeof(T)) / 4; }
+  static __device__ constexpr int shift(int k) { return 8 * (k * static_cast<int>(sizeof(T)) % 4); }
 };
 template <class T>
 constexpr int kWidest = 16 / sizeof(T);
 
+/// @pre `from` is a multiple of the pack's size; as in store()
 template <int kCount, class T>
 __device__ Pack<T, kCount> load(const T* from) {
-  return *reinterpret_cast<const Pack<T, kCount>*>(from);
+  constexpr auto kBytes = Pack<T, kCount>::kBytes;
+  if constexpr (kBytes == 16) {
+    const auto v = *reinterpret_cast<const uint4*>(from);
+    return {{v.x, v.y, v.z, v.w}};
+  } else if constexpr (kBytes == 8) {
+    const auto v = *reinterpret_cast<const uint2*>(from);
+    return {{v.x, v.y}};
+  } else {
+    return {{*reinterpret_cast<const Bits<kBytes>*>(from)}};
+  }
 }
 template <int kCount, class T>
 __device__ void store(T* to, const Pack<T, kCount>& pack) {
-  *reinterpret_cast<Pack<T, kCount>*>(to) = pack;
+  constexpr auto kBytes = Pack<T, kCount>::kBytes;
+  const auto& w = pack.words;
+  if constexpr (kBytes == 16)
+    *reinterpret_cast<uint4*>(to) = {w[0], w[1], w[2], w[3]};
+  else if constexpr (kBytes == 8)
+    *reinterpret_cast<uint2*>(to) = {w[0], w[1]};
+  else
+    *reinterpret_cast<Bits<kBytes>*>(to) = static_cast<Bits<kBytes>>(w[0]);
 }
 
-/// residual + x * mask * scale of one pack, rounded to T.
+/// A pack of each term of residual + x * mask * scale.
+template <class T, int kCount>
+struct Terms {
+  Pack<T, kCount> x, residual;
+  Pack<bool, kCount> mask;
+};
+template <class T>
+struct TermPointers {
+  const T* x;
+  const bool* mask;   ///< null: all true
+  const T* residual;  ///< null: zero
+};
 template <int kCount, class T>
-__device__ Pack<T, kCount> masked_sum(const T* x, const bool* mask, wide_t<T> scale, const T* residual,
-                                      std::int64_t i) {
-  auto pack = load<kCount>(x + i);
-  Pack<bool, kCount> keep{};
-  Pack<T, kCount> beside{};
-  if (mask != nullptr) keep = load<kCount>(mask + i);
-  if (residual != nullptr) beside = load<kCount>(residual + i);
+__device__ Terms<T, kCount> load(const TermPointers<T>& from, std::int64_t i) {
+  Terms<T, kCount> terms{load<kCount>(from.x + i), {}, {}};
+  if (from.mask != nullptr) terms.mask = load<kCount>(from.mask + i);
+  if (from.residual != nullptr) terms.residual = load<kCount>(from.residual + i);
+  return terms;
+}
+/// The sum, rounded to T.
+template <int kCount, class T>
+__device__ Pack<T, kCount> sum_of(const Terms<T, kCount>& terms, const TermPointers<T>& from, wide_t<T> scale) {
+  Pack<T, kCount> sum;
 #pragma unroll
   for (int k = 0; k < kCount; ++k) {
-    auto y = widened(pack.at[k]);
-    if (mask != nullptr) y *= keep.at[k] ? scale : wide_t<T>(0);
-    pack.at[k] = narrowed<T>(residual != nullptr ? widened(beside.at[k]) + y : y);
+    auto y = widened(terms.x.at(k));
+    if (from.mask != nullptr) y *= terms.mask.at(k) ? scale : wide_t<T>(0);
+    sum.set(k, narrowed<T>(from.residual != nullptr ? widened(terms.residual.at(k)) + y : y));
   }
-  return pack;
+  return sum;
 }
 
 inline unsigned blocks_for(std::int64_t wanted) {
@@ -98,32 +169,40 @@ inline bool aligned(std::size_t bytes, std::initializer_list<const void*> pointe
   return true;
 }
 
-/// Calls the generic lambda `launch` with a zero of type T and, as an integral constant, the number of elements per
+#ifdef __CUDACC__
+/// The one place with a compiler's launch: a test that runs the kernels on the host has its own.
+template <class Kernel, class... Arguments>
+void launch(Kernel* kernel, dim3 blocks, dim3 threads, cudaStream_t stream, const Arguments&... arguments) {
+  kernel<<<blocks, threads, 0, stream>>>(arguments...);
+}
+#endif
+
+/// Calls the generic lambda `run` with a zero of type T and, as an integral constant, the number of elements per
 /// pack. Packs have more than one element when that number divides `width`, all `tensors` are aligned to 16 bytes and
 /// the mask is aligned to one pack of bools.
-template <class T, class Launch>
-void with_pack(std::int64_t width, std::initializer_list<const void*> tensors, const bool* mask, const Launch& launch) {
+template <class T, class Run>
+void with_pack(std::int64_t width, std::initializer_list<const void*> tensors, const bool* mask, const Run& run) {
   constexpr int kCount = kWidest<T>;
   if (width % kCount == 0 && aligned(16, tensors) && aligned(kCount, {mask}))
-    launch(T{}, std::integral_constant<int, kCount>{});
+    run(T{}, std::integral_constant<int, kCount>{});
   else
-    launch(T{}, std::integral_constant<int, 1>{});
+    run(T{}, std::integral_constant<int, 1>{});
 }
-template <class Launch>
+template <class Run>
 cudaError_t with_type(DType type, std::int64_t width, std::initializer_list<const void*> tensors, const bool* mask,
-                      const Launch& launch) {
+                      const Run& run) {
   switch (type) {
     case DType::f32:
-      with_pack<float>(width, tensors, mask, launch);
+      with_pack<float>(width, tensors, mask, run);
       break;
     case DType::f64:
-      with_pack<double>(width, tensors, mask, launch);
+      with_pack<double>(width, tensors, mask, run);
       break;
     case DType::f16:
-      with_pack<__half>(width, tensors, mask, launch);
+      with_pack<__half>(width, tensors, mask, run);
       break;
     case DType::bf16:
-      with_pack<__nv_bfloat16>(width, tensors, mask, launch);
+      with_pack<__nv_bfloat16>(width, tensors, mask, run);
       break;
   }
   return cudaGetLastError();

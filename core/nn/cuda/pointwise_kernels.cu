@@ -3,7 +3,6 @@
 namespace trireme::nn {
 namespace {
 
-constexpr int kWarp = 32;
 constexpr int kThreads = 256;
 
 /// P(X <= x) for a standard normal X.
@@ -27,14 +26,14 @@ __device__ void each_pack(std::int64_t rows, std::int64_t width, const Body& bod
 template <class T, int kCount>
 __global__ void bias_gelu(const T* x, const T* bias, T* out, std::int64_t rows, std::int64_t width) {
   each_pack<kCount>(rows, width, [&](std::int64_t i, std::int64_t column) {
-    auto pack = load<kCount>(x + i);
-    const auto beside = load<kCount>(bias + column);
+    const auto input = load<kCount>(x + i), beside = load<kCount>(bias + column);
+    Pack<T, kCount> gelu;
 #pragma unroll
     for (int k = 0; k < kCount; ++k) {
-      const wide_t<T> y = widened(pack.at[k]) + widened(beside.at[k]);
-      pack.at[k] = narrowed<T>(y * below(y));
+      const wide_t<T> y = widened(input.at(k)) + widened(beside.at(k));
+      gelu.set(k, narrowed<T>(y * below(y)));
     }
-    store<kCount>(out + i, pack);
+    store<kCount>(out + i, gelu);
   });
 }
 
@@ -42,23 +41,22 @@ template <class T, int kCount>
 __global__ void bias_gelu_backward(const T* gradient, const T* x, const T* bias, T* out, std::int64_t rows,
                                    std::int64_t width) {
   each_pack<kCount>(rows, width, [&](std::int64_t i, std::int64_t column) {
-    auto pack = load<kCount>(gradient + i);
-    const auto input = load<kCount>(x + i), beside = load<kCount>(bias + column);
+    const auto incoming = load<kCount>(gradient + i), input = load<kCount>(x + i), beside = load<kCount>(bias + column);
+    Pack<T, kCount> of_x;
 #pragma unroll
     for (int k = 0; k < kCount; ++k) {
-      const wide_t<T> y = widened(input.at[k]) + widened(beside.at[k]);
-      pack.at[k] = narrowed<T>(widened(pack.at[k]) * (below(y) + y * density(y)));
+      const wide_t<T> y = widened(input.at(k)) + widened(beside.at(k));
+      of_x.set(k, narrowed<T>(widened(incoming.at(k)) * (below(y) + y * density(y))));
     }
-    store<kCount>(out + i, pack);
+    store<kCount>(out + i, of_x);
   });
 }
 
 template <class T, int kCount>
-__global__ void masked_add(const T* x, const bool* mask, wide_t<T> scale, const T* residual, T* out,
-                           std::int64_t count) {
+__global__ void masked_add(TermPointers<T> terms, wide_t<T> scale, T* out, std::int64_t count) {
   const auto step = static_cast<std::int64_t>(gridDim.x) * blockDim.x * kCount;
   for (auto i = (static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kCount; i < count; i += step)
-    store<kCount>(out + i, masked_sum<kCount>(x, mask, scale, residual, i));
+    store<kCount>(out + i, sum_of<kCount>(load<kCount>(terms, i), terms, scale));
 }
 
 /// The launch size: a block of kThreads threads that is as wide as a row has packs, in whole warps, and as high as that
@@ -85,8 +83,8 @@ cudaError_t bias_gelu_on_gpu(DType type, const void* x, const void* bias, void* 
     using T = decltype(zero);
     constexpr int kCount = decltype(pack)::value;
     const auto [blocks, threads] = cover(count / width, width / kCount);
-    bias_gelu<T, kCount><<<blocks, threads, 0, stream>>>(static_cast<const T*>(x), static_cast<const T*>(bias),
-                                                         static_cast<T*>(out), count / width, width);
+    launch(bias_gelu<T, kCount>, blocks, threads, stream, static_cast<const T*>(x), static_cast<const T*>(bias),
+           static_cast<T*>(out), count / width, width);
   });
 }
 
@@ -97,9 +95,8 @@ cudaError_t bias_gelu_backward_on_gpu(DType type, const void* gradient, const vo
     using T = decltype(zero);
     constexpr int kCount = decltype(pack)::value;
     const auto [blocks, threads] = cover(count / width, width / kCount);
-    bias_gelu_backward<T, kCount><<<blocks, threads, 0, stream>>>(static_cast<const T*>(gradient),
-                                                                  static_cast<const T*>(x), static_cast<const T*>(bias),
-                                                                  static_cast<T*>(out), count / width, width);
+    launch(bias_gelu_backward<T, kCount>, blocks, threads, stream, static_cast<const T*>(gradient),
+           static_cast<const T*>(x), static_cast<const T*>(bias), static_cast<T*>(out), count / width, width);
   });
 }
 
@@ -109,9 +106,9 @@ cudaError_t masked_add_on_gpu(DType type, const void* x, const bool* mask, doubl
   return with_type(type, count, {x, residual, out}, mask, [&](auto zero, auto pack) {
     using T = decltype(zero);
     constexpr int kCount = decltype(pack)::value;
-    masked_add<T, kCount><<<blocks_for((count / kCount + kThreads - 1) / kThreads), kThreads, 0, stream>>>(
-        static_cast<const T*>(x), mask, static_cast<wide_t<T>>(scale), static_cast<const T*>(residual),
-        static_cast<T*>(out), count);
+    launch(masked_add<T, kCount>, blocks_for((count / kCount + kThreads - 1) / kThreads), kThreads, stream,
+           TermPointers<T>{static_cast<const T*>(x), mask, static_cast<const T*>(residual)},
+           static_cast<wide_t<T>>(scale), static_cast<T*>(out), count);
   });
 }
 
