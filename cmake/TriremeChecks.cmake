@@ -6,6 +6,7 @@ function(trireme_add_check name)
 endfunction()
 
 trireme_add_check(includes ${Python3_EXECUTABLE} scripts/check_includes.py)
+trireme_add_check(calls ${Python3_EXECUTABLE} scripts/check_calls.py)
 trireme_add_check(plugin_abi ${Python3_EXECUTABLE} scripts/check_plugin_abi.py)
 trireme_add_check(docs ${Python3_EXECUTABLE} scripts/check_docs.py)
 trireme_add_check(format scripts/format.sh --check)
@@ -13,7 +14,11 @@ trireme_add_check(checks ${Python3_EXECUTABLE} tests/lint/checks_test.py)
 trireme_add_check(scripts bash -n scripts/common.sh scripts/setup.sh scripts/format.sh scripts/check_config_page.sh
   scripts/bundle.sh scripts/check_fresh.sh tests/install/bundle.sh tests/install/configure.sh
   tests/install/consume.sh tests/install/gpu_check.sh
-  scripts/gpu_check.sh scripts/gpu_check_sections.sh scripts/gpu_check_speed.sh quickstart.sh test.sh .ci/run)
+  scripts/gpu_check.sh scripts/gpu_check_sections.sh quickstart.sh test.sh .ci/run)
+
+# The machine code of our kernels. LibTorch's Python package brings triton, which has the tool too.
+find_program(TRIREME_CUOBJDUMP cuobjdump HINTS ${CUDAToolkit_BIN_DIR} ${TORCH_INSTALL_PREFIX}/../triton/backends/nvidia/bin)
+trireme_add_check(kernels ${Python3_EXECUTABLE} scripts/check_kernels.py $<TARGET_FILE:trireme_cuda> ${TRIREME_CUOBJDUMP})
 
 # Installs, builds the examples against what was installed, runs them.
 if(TARGET trireme_front AND TRIREME_WITH_MPI AND NOT TRIREME_SANITIZE)

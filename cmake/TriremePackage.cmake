@@ -1,10 +1,17 @@
-# Packages of the product: `bundle`, one relocatable archive with all but LibTorch and glibc; and CPack's .deb, which
-# leaves Open MPI, ICU and the image libraries to the system.
+# Packages of the product: `bundle`, one relocatable archive with all but LibTorch and glibc; `gpu_bundle`, the same with
+# scripts/gpu_check.sh and its programs; and CPack's .deb, which leaves Open MPI, ICU and the image libraries to the system.
 if(TRIREME_WITH_MPI)
-  set(_bundle ${PROJECT_BINARY_DIR}/trireme-${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR}.tar.zst)
+  set(_system ${PROJECT_VERSION}-linux-${CMAKE_SYSTEM_PROCESSOR})
   add_custom_target(bundle
-    COMMAND ${PROJECT_SOURCE_DIR}/scripts/bundle.sh ${PROJECT_BINARY_DIR} ${_bundle} ${CMAKE_COMMAND}
+    COMMAND ${PROJECT_SOURCE_DIR}/scripts/bundle.sh
+      ${PROJECT_BINARY_DIR} ${PROJECT_BINARY_DIR}/trireme-${_system}.tar.zst ${CMAKE_COMMAND}
     DEPENDS trireme_product USES_TERMINAL VERBATIM)
+  if(TARGET gpu_check_programs)
+    add_custom_target(gpu_bundle
+      COMMAND ${PROJECT_SOURCE_DIR}/scripts/bundle.sh --gpu
+        ${PROJECT_BINARY_DIR} ${PROJECT_BINARY_DIR}/trireme-gpu-check-${_system}.tar.gz ${CMAKE_COMMAND}
+      DEPENDS gpu_check_programs USES_TERMINAL VERBATIM)
+  endif()
 endif()
 
 # The .deb looks for LibTorch on the machine it is on, as the bundle does.

@@ -2,31 +2,41 @@
 # Makes the relocatable archive of a build: the command, libraries, plugins, headers, CMake package and configurations,
 # with the shared libraries they need besides glibc and LibTorch (Open MPI's runtime and components, libturbojpeg, libpng,
 # libcsv, ICU).
-#   bundle.sh BUILD ARCHIVE [CMAKE]        called by: cmake --build build/release --target bundle
-# Exit code 1: a library is missing, or the archive is larger than 50 MB.
+#   bundle.sh BUILD ARCHIVE.tar.zst [CMAKE]          called by: cmake --build build/release --target bundle
+#   bundle.sh --gpu BUILD ARCHIVE.tar.gz [CMAKE]     by the target gpu_bundle: with gpu_check.sh and its programs
+# Exit code 1: a library or program is missing, or the archive is larger than 50 MB, with --gpu than 20 MB.
 set -euo pipefail
 step=bundle
 # shellcheck source=scripts/common.sh
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
+gpu=
+if [ "$1" = --gpu ]; then
+  gpu=1
+  shift
+fi
 build=$(cd "$1" && pwd)
-archive=$2
+archive=$2 limit_mb=50
+pack=(cf "$archive" --zstd)
+[ -z "$gpu" ] || limit_mb=20 pack=(czf "$archive")  # a bare machine may lack zstd
 cmake=${3:-cmake}
-limit_mb=50
-name=$(basename "$archive" .tar.zst)
+name=$(basename "$archive")
+name=${name%.tar.*}
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 tree=$work/$name
 
-command -v patchelf >/dev/null || { say "patchelf is missing: run scripts/setup.sh"; exit 1; }
+PATH=$PATH:/usr/sbin  # icupkg
+for tool in patchelf icupkg; do
+  command -v "$tool" >/dev/null || { say "$tool is missing: run scripts/setup.sh"; exit 1; }
+done
 "$cmake" --install "$build" --prefix "$tree" --strip >/dev/null
 rm "$tree/share/trireme/libtorch"  # the front looks for one on the machine it is on
 cp -r "$root/configs" "$tree/share/trireme/"
-cp "$root"/scripts/gpu_check*.sh "$root/scripts/gpu_report.py" "$tree/share/trireme/"
-if [ -d "$build/libexec/trireme/tests" ]; then  # the target gpu_check_programs was built: programs, and links to them
-  mkdir -p "$tree/libexec/trireme/tests"
-  for program in "$build"/libexec/trireme/tests/*; do
-    [ ! -x "$program" ] || { cp -L "$program" "$tree/libexec/trireme/tests/"; strip "$tree/libexec/trireme/tests/$(basename "$program")"; }
-  done
+if [ -n "$gpu" ]; then
+  cp "$root"/scripts/gpu_check*.sh "$root/scripts/gpu_report.py" "$tree/share/trireme/"
+  [ -d "$build/libexec/trireme/tests" ] || { say "no programs: build the target gpu_check_programs"; exit 1; }
+  cp -rL "$build/libexec/trireme/tests" "$tree/libexec/trireme/tests"
+  strip "$tree"/libexec/trireme/tests/*
 fi
 cp -r "$root"/{README.md,LICENSE,CHANGELOG.md,CONTRIBUTING.md,docs,examples} "$tree/"
 mkdir "$tree/bench"
@@ -85,8 +95,21 @@ programs | while read -r file; do
 done
 strip --strip-unneeded "$mpi"/lib/*.so* "$mpi"/lib/openmpi3/*.so "$mpi"/bin/* 2>/dev/null || true
 
+# --- of ICU's data, properties and normalisation: without 30 MB of languages, converters and dictionaries, unused here --
+for library in "$mpi"/lib/libicudata.so.*; do
+  symbol=$(nm -D --defined-only "$library" | awk '/ icudt/ {print $3; exit}')  # icudt72_dat; the package is icudt72l
+  data=$work/${symbol%_dat}l.dat
+  mkdir "$work/icu"
+  objcopy -O binary -j .rodata "$library" "$data"
+  icupkg -l "$data" | grep -vE '\.(icu|nrm)$' >"$work/unused.txt"
+  icupkg -r "$work/unused.txt" "$data" "$work/icu/$(basename "$data")"
+  printf '.section .rodata\n.balign 16\n.globl %s\n.type %s, @object\n%s: .incbin "%s"\n.size %s, . - %s\n.section .note.GNU-stack,""\n' \
+    "$symbol" "$symbol" "$symbol" "$work/icu/$(basename "$data")" "$symbol" "$symbol" |
+    cc -shared -nostdlib -Wl,-soname,"$(basename "$library")" -x assembler - -o "$library"
+done
+
 rm -f "$archive"
-(cd "$work" && "$cmake" -E tar cf "$archive" --zstd "$name")
+(cd "$work" && "$cmake" -E tar "${pack[@]}" "$name")
 size=$(du -m --apparent-size "$archive" | cut -f1)
 say "$archive: $size MB"
 if [ "$size" -gt "$limit_mb" ]; then

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The README's commands on a bare Debian 12: a root made by debootstrap that holds nothing but ca-certificates, and the
-# project's last commit; no tool, cache or setting of this machine. Then the bundle in a second bare root, with nothing
+# project's last commit; no tool, cache or setting of this machine. Then the bundles in a second bare root, with nothing
 # but Python and the torch package: no compiler. Needs root, debootstrap, 40 GB and a network; prints what each took.
-#   scripts/check_fresh.sh FOLDER [quickstart] [test] [bundle]     the parts to try (default: all three)
+#   scripts/check_fresh.sh FOLDER [quickstart] [test] [bundle] [gpu_bundle]     the parts to try (default: all)
 # The roots are made in FOLDER and stay there. Certificates of this machine are copied into them, for it may sit behind a
 # proxy. Exit code 0: all parts passed.
 set -euo pipefail
@@ -16,7 +16,7 @@ command -v debootstrap >/dev/null || { say "debootstrap is missing: apt-get inst
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)
 shift
-[ $# -gt 0 ] || set -- quickstart test bundle
+[ $# -gt 0 ] || set -- quickstart test bundle gpu_bundle
 mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 
 # make_root NAME: an empty Debian 12 with ca-certificates.
@@ -61,17 +61,18 @@ for name in "$@"; do
         git archive HEAD | tar x -C "$folder/source/trireme"
       fi
       part "$name" source "cd /trireme && ./$name.sh" ;;
-    bundle)
-      archive=$(ls "$root"/build/release/trireme-*-linux-*.tar.zst 2>/dev/null || true)
-      [ -f "$archive" ] || { say "no bundle: cmake --build build/release --target bundle"; exit 2; }
+    bundle | gpu_bundle)
+      archive=$(find "$root/build/release" -maxdepth 1 -name "$([ "$name" = bundle ] && echo 'trireme-[0-9]*.zst' || echo 'trireme-gpu-check-*.gz')")
+      [ -f "$archive" ] || { say "no archive: cmake --build build/release --target $name"; exit 2; }
       make_root bundled
       cp "$archive" "$folder/bundled/root/"
-      part python bundled "apt-get update -q && apt-get install -qy --no-install-recommends python3-venv zstd &&
-        python3 -m venv /root/venv && /root/venv/bin/pip install -q torch==2.11.0"
-      part bundle bundled "cd /root && . venv/bin/activate && tar xf trireme-*.tar.zst && cd trireme-*/ &&
-        bin/trireme env && bin/trireme train share/trireme/configs/leaves_vit.toml --ranks 2 &&
-        bin/trireme eval runs/leaves_vit && ! command -v gcc" ;;
-    *) say "no part $name (known: quickstart, test, bundle)"; exit 2 ;;
+      part python bundled "[ -d /root/venv ] || { apt-get update -q && apt-get install -qy --no-install-recommends python3-venv zstd &&
+        python3 -m venv /root/venv && /root/venv/bin/pip install -q torch==2.11.0; }"
+      use="bin/trireme env && bin/trireme train share/trireme/configs/leaves_vit.toml --ranks 2 && bin/trireme eval runs/leaves_vit"
+      [ "$name" = bundle ] || use="share/trireme/gpu_check.sh --dry /root/checked"
+      part "$name" bundled "cd /root && . venv/bin/activate && tar xf $(basename "$archive") && cd $(basename "${archive%.tar.*}") &&
+        $use && ! command -v gcc" ;;
+    *) say "no part $name (known: quickstart, test, bundle, gpu_bundle)"; exit 2 ;;
   esac
 done
 exit "$failed"

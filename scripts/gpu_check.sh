@@ -1,27 +1,31 @@
 #!/usr/bin/env bash
 # Checks Trireme on this machine's GPU, unattended: what cannot be tested without one, in order of value.
-#   gpu_check.sh [--minutes M] [--peer PROGRAM.py] [--dry] OUT
-# From an unpacked bundle (share/trireme/gpu_check.sh), or from a checkout whose build/release holds the target
-# gpu_check_programs (TRIREME_BUILD names another build). LibTorch is found as `trireme` finds it.
-#   --minutes M    for all sections together; default 25. What one section leaves over goes to the next ones
+#   gpu_check.sh [--seconds S] [--sections A,B,...] [--peer PROGRAM.py] [--dry] OUT
+# From the unpacked archive of the target gpu_bundle (share/trireme/gpu_check.sh), or from a checkout whose build/release
+# holds the target gpu_check_programs (TRIREME_BUILD names another build). LibTorch is found as `trireme` finds it.
+#   --seconds S    for everything together; default 600. A section that would get less than a third of its limit is
+#                  skipped. From 1200 on, limits grow with S
+#   --sections L   only these of the list in gpu_check_sections.sh; `nccl` stands for nccl.comm, nccl.dp2_zero3 ...
 #   --peer P       a program that trains ViT-B/16 with PyTorch and prints a JSON line a mode; it is started as
-#                  python3 P --device cuda --which vit --modes eager,compile --batch 256 --steps 30
+#                  python3 P --device cuda --which vit --modes eager,compile --batch 256 --steps 15
 #   --dry          the CPU in the GPU's place, at small sizes: tests this script
-# OUT gets report.json and report.md, and each section's log. A section's verdict: passed, failed, timed out, or not
-# possible here. Exit code: 0 none failed or timed out, 1 some did, 2 wrong arguments, or a program is missing.
+# OUT gets report.md, report.json, table.txt and logs.tgz, written anew after each section. A section's verdict: passed,
+# failed, timed out, skipped (no time left), stopped (this script was ended), or not possible here.
+# Exit code: 0 none failed or timed out, 1 some did, 2 wrong arguments, or a program or the GPU is missing.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 self=$here/$(basename "${BASH_SOURCE[0]}")
-. "$here/gpu_check_sections.sh" && . "$here/gpu_check_speed.sh" || exit 2
+# shellcheck source=scripts/gpu_check_sections.sh
+. "$here/gpu_check_sections.sh" || exit 2
 
-usage() { printf 'gpu_check.sh: %s\n' "$1" >&2; sed -n '3,11s/^# \{0,2\}//p' "$self" >&2; exit 2; }
+usage() { printf 'gpu_check.sh: %s\n' "$1" >&2; sed -n '3,12s/^# \{0,2\}//p' "$self" >&2; exit 2; }
 
-minutes=25 peer='' dry='' out='' section=''
+seconds=600 only='' peer='' dry='' out=''
 while [ $# -gt 0 ]; do
   case $1 in
-    --minutes | --peer | --section)
+    --seconds | --sections | --peer)
       [ $# -ge 2 ] || usage "$1 needs a value"
-      case $1 in --minutes) minutes=$2 ;; --peer) peer=$2 ;; --section) section=$2 ;; esac
+      case $1 in --seconds) seconds=$2 ;; --sections) only=$2 ;; --peer) peer=$2 ;; esac
       shift ;;
     --dry) dry=1 ;;
     -*) usage "no option $1" ;;
@@ -30,71 +34,102 @@ while [ $# -gt 0 ]; do
   shift
 done
 [ -n "$out" ] || usage "OUT is missing"
-[[ $minutes =~ ^[0-9]+$ ]] && [ "$minutes" -ge 1 ] || usage "--minutes $minutes: expected a whole number from 1"
-[ -z "$peer" ] || [ -f "$peer" ] || usage "--peer $peer: no such file"
+[[ $seconds =~ ^[0-9]+$ ]] && [ "$seconds" -ge 1 ] || usage "--seconds $seconds: expected a whole number from 1"
+[ -z "$peer" ] || peer=$(realpath -e "$peer" 2>/dev/null) || usage "--peer: no such file"
+for word in ${only//,/ }; do
+  grep -qE "^${word//./\\.}[.|]" <<<"$sections" || usage "--sections: no section $word; known: $(cut -d'|' -f1 <<<"$sections" | tr '\n' ' ')"
+done
 command -v python3 >/dev/null || usage "python3 is not on PATH; it writes the report"
 
-# --- where the programs are -------------------------------------------------------------------------------------------
-if [ -x "$here/../../bin/trireme" ]; then
-  prefix=$(cd "$here/../.." && pwd)
-  tests=$prefix/libexec/trireme/tests
-else
-  prefix=${TRIREME_BUILD:-$here/../build/release}
-  tests=$prefix/libexec/trireme/tests
-fi
-trireme=$prefix/bin/trireme
-[ -x "$trireme" ] || usage "$trireme is missing: cmake --build build/release --target gpu_check_programs"
-device=cuda
+# --- programs and libraries -------------------------------------------------------------------------------------------
+prefix=$here/../..
+[ -x "$prefix/bin/trireme" ] || prefix=${TRIREME_BUILD:-$here/../build/release}
+prefix=$(realpath -m "$prefix") device=cuda
+tests=$prefix/libexec/trireme/tests trireme=$prefix/bin/trireme
+[ -x "$trireme" ] && [ -d "$tests" ] || usage "$trireme or $tests is missing: cmake --build build/release --target gpu_check_programs"
 if [ -n "$dry" ]; then
   device=cpu
   export CUDA_VISIBLE_DEVICES=''
 fi
-
-if [ -n "$section" ]; then
-  "section_$section"
-  exit
-fi
-
-# --- all sections, each by a process of its own under its limit -------------------------------------------------------
-mkdir -p "$out" || exit 2
-out=$(cd "$out" && pwd)
-rm -f "$out/verdicts" "$out"/report.*
-if ! "$trireme" env >"$out/machine" 2>&1; then
-  cat "$out/machine" >&2
+about=$("$trireme" env 2>&1) || { printf '%s\n' "$about" >&2; exit 2; }
+gpus=$(sed -n 's/^GPUs *\([0-9]*\).*/\1/p' <<<"$about")
+gpus=${gpus:-0}
+if [ -z "$dry" ] && [ "$gpus" = 0 ]; then
+  printf 'gpu_check.sh: no GPU here (%s); --dry tests the script without one\n' "$(grep '^GPUs' <<<"$about")" >&2
   exit 2
 fi
-command -v nvidia-smi >/dev/null && [ -z "$dry" ] && nvidia-smi >>"$out/machine" 2>&1
-gpus=$(sed -n 's/^GPUs *\([0-9]*\).*/\1/p' "$out/machine")
-if [ -z "$dry" ] && [ "${gpus:-0}" = 0 ]; then
-  printf 'gpu_check.sh: no GPU here (%s); --dry tests the script without one\n' "$(grep '^GPUs' "$out/machine")" >&2
-  exit 2
-fi
-printf '{"dry": %s, "device": "%s", "gpus": %s, "minutes": %s, "started": "%s"}\n' "$([ -n "$dry" ] && echo true || echo false)" \
-  "$device" "${gpus:-0}" "$minutes" "$(date -u +%FT%TZ)" >"$out/facts.json"
+torch=$(sed -n 's/^LibTorch  *[^(]*(\(.*\))$/\1/p' <<<"$about")
+work=$(mktemp -d) && mkdir -p "$out" "$work/logs" && out=$(realpath "$out") || exit 2
+rm -f "$out"/{report.md,report.json,table.txt,logs.tgz}
+export work device dry peer prefix tests trireme torch gpus here seconds
+users_libraries=${LD_LIBRARY_PATH:-}
+export users_libraries TMPDIR=$work TRIREME_TORCH=$torch TRIREME_PLUGIN_PATH=$prefix/lib/trireme/plugins
+LD_LIBRARY_PATH=$torch/lib
+for file in "$torch"/../nvidia/*/lib; do LD_LIBRARY_PATH+=:$file; done  # CUDA's own, which test programs may need
+export LD_LIBRARY_PATH=$LD_LIBRARY_PATH${users_libraries:+:$users_libraries}
+# Ranks that share a GPU send through the host: no kernel waits for a peer's, so CUDA may load modules when they are used.
+export CUDA_MODULE_LOADING=LAZY OMP_WAIT_POLICY=passive
 
-end=$((SECONDS + 60 * minutes))
-parts_left=0
-while IFS='|' read -r _ part _; do parts_left=$((parts_left + part)); done <<<"$sections"
-more=()
-[ -z "$dry" ] || more+=(--dry)
-[ -z "$peer" ] || more+=(--peer "$(cd "$(dirname "$peer")" && pwd)/$(basename "$peer")")
-while IFS='|' read -r name part title; do
-  limit=$(((end - SECONDS) * part / parts_left))
-  parts_left=$((parts_left - part))
-  rm -rf "${out:?}/$name"
-  mkdir -p "$out/$name"
-  began=$SECONDS code=124
-  if [ "$limit" -ge 2 ]; then
-    timeout -k 15 "$limit" bash "$self" --minutes "$minutes" --section "$name" "${more[@]}" "$out" >"$out/$name/log" 2>&1 </dev/null
-    code=$?
-  else
-    limit=0
+# The libraries of a fresh machine lie on a disk that takes a minute to read: it begins beside the first sections.
+files=("$torch"/lib/libtorch_cuda.so "$torch"/../nvidia/{cu13,cudnn,nccl}/lib/*.so.*)
+[ -z "$dry" ] || files=("$torch"/lib/libc10.so)
+cat "${files[@]}" >/dev/null 2>&1 &
+reader=$!
+
+# --- each section by a process of its own under its limit --------------------------------------------------------------
+end=$((SECONDS + seconds)) running=''
+printf '{"device": "%s", "gpus": %s, "seconds": %s, "started": "%s"}\n' "$device" "$gpus" "$seconds" "$(date -u +%FT%TZ)" >"$work/facts.json"
+
+note() { printf '%s\t%s\t%s\t%s\t%s\n' "$name" "$title" "$1" $((SECONDS - began)) "$limit" >>"$work/verdicts"; }  # CODE
+save() {  # what is known so far, into OUT
+  python3 "$here/gpu_report.py" page "$work" "$out" && tail -n "$1" "$out/table.txt"
+  tar czf "$out/.logs.tgz" -C "$work" logs && mv "$out/.logs.tgz" "$out/logs.tgz"
+}
+under_limit() {  # SECONDS LOG: the section's command, so that a signal ends this script at once
+  timeout -k 5 "$1" bash -c '. "$here/gpu_check_sections.sh"; eval "$1"' _ "$command" >"$2" 2>&1 </dev/null &
+  running=$!
+  wait "$running"
+  local code=$?
+  running=''
+  return "$code"
+}
+finish() {
+  if [ -n "$running" ]; then
+    kill "$running"
+    note stopped
+    save 1  # before the wait: a kill may follow
+    wait "$running"
   fi
-  printf '%s\t%s\t%s\t%s\t%s\n' "$name" "$title" "$code" "$((SECONDS - began))" "$limit" >>"$out/verdicts"
-  rm -rf "$out/$name/runs"
-  python3 "$here/gpu_report.py" page "$out"  # after each: what is known survives whatever ends this script
-  status=$?
-  printf '%-16s %4d s  %s\n' "$name" "$((SECONDS - began))" "$(sed -n "s/^| \[[^]]*\]($name\/log) | \([^|]*\) |.*/\1/p" "$out/report.md")"
+  kill "$reader" 2>/dev/null
+  rm -rf "$work"
+}
+trap finish EXIT
+trap 'exit 143' TERM HUP
+trap 'exit 130' INT
+
+skipped=0
+while IFS='|' read -r name limit title command; do
+  [ -z "$only" ] || [[ ,$only, == *,${name%%.*},* || ,$only, == *,$name,* ]] || continue
+  [ "$seconds" -lt 1200 ] || limit=$((limit * seconds / 600))
+  left=$((end - SECONDS - 8)) began=$SECONDS
+  if [ "$left" -lt $(((limit + 2) / 3)) ]; then
+    note skipped
+    skipped=$((skipped + 1))
+    continue
+  fi
+  export section=$name folder=$work/logs/$name runs=$work/runs/$name
+  mkdir -p "$folder" "$runs"
+  under_limit $((left < limit ? left : limit)) "$folder/log"
+  code=$?
+  left=$((end - SECONDS - 8))
+  if [ "$code" != 0 ] && [ "$left" -ge 20 ] && grep -qE 'CUDA error|illegal memory|misaligned|device-side assert' "$folder/log"; then
+    CUDA_LAUNCH_BLOCKING=1 under_limit $((left < 40 ? left : 40)) "$folder/blocking"  # shows where the error is
+  fi
+  rm -rf "$runs"
+  note "$code"
+  save $((skipped + 1))
+  skipped=0
 done <<<"$sections"
+[ "$skipped" = 0 ] || save "$skipped"
 printf '%s\n' "$out/report.md"
-exit "$status"
+! grep -qE '"verdict": "(failed|timed out)"' "$out/report.json"

@@ -1,45 +1,61 @@
-# The sections of gpu_check.sh, but for those of gpu_check_speed.sh: sourced, never run. Bash. Each is a function that prints to its log, leaves lines of JSON
-# in $out/NAME/numbers by number(), and returns 0 passed, 77 not possible here, anything else failed; why() says the
-# reason in a line. They see: $out, $section, $device, $dry, $peer, $prefix, $tests, $trireme, $here.
-# shellcheck shell=bash disable=SC2154
+# The sections of gpu_check.sh: it sources this file for the list, and the process of each section for the functions. Bash.
+# A section prints to its log, leaves lines of JSON by number() and its reason by why(), and returns 0 passed, 77 not
+# possible here, anything else failed. It sees what gpu_check.sh exports; $folder keeps its log, $runs its run folders.
+# shellcheck shell=bash disable=SC2154,SC2034,SC2016
 
-# NAME|PART|TITLE in order of value; PART: of the time.
-# shellcheck disable=SC2034
-sections='kernels|4|kernels against the CPU
-sanitizer|10|kernels under compute-sanitizer
-layouts_fp64|20|layouts, CPU against GPU, float64
-layouts_bf16|8|layouts, CPU against GPU, bf16
-races|12|stream and lifetime races
-nccl|10|NCCL with several ranks
-host_sync|4|no host synchronisation in a step
-suites|10|multi-rank suites with ranks that share the GPU
-kernel_speed|4|speed of kernels
-train_speed|18|speed of training
-loader|3|the loader alone
-gemini|6|gemini auto and offload'
+# Layouts as `trireme verify` reads them.
+fused_kernels=plugin.hybrid_parallel.enable_fused_normalization=true,plugin.hybrid_parallel.enable_jit_fused=true
+interleaved=schedule=interleaved,plugin.hybrid_parallel.num_model_chunks=2
+offload=plugin.gemini.offload_optim_frac=1.0,plugin.gemini.offload_param_frac=1.0
+first_layouts=("dp=1" "dp=2,zero=3" "dp=1,train.recompute=true,$fused_kernels" "tp=2" "pp=2,schedule=zb_h1"
+  "sp=2,sp_mode=ring_attn" "tp=2,pp=2,schedule=zbv" "plugin=gemini,dp=2,$offload")
+other_layouts=("dp=2" "dp=2,zero=1" "dp=2,zero=2" "pp=2" "pp=2,schedule=zbv" "pp=2,$interleaved" "pp=3,$interleaved"
+  "sp=2,sp_mode=all_to_all" "tp=2,sp_mode=split_gather" "tp=2,sp_mode=ring" "dp=2,tp=2,zero=1" "tp=2,pp=2,schedule=zb_h1"
+  "plugin=torch_ddp,dp=2" "plugin=low_level_zero,dp=2" "plugin=gemini,dp=2" "plugin=gemini,dp=2,plugin.gemini.max_prefetch=1"
+  "dp=2,zero=3,plugin.hybrid_parallel.cpu_offload=true")
 
-why() { printf '%s\n' "$*" | tee "$out/$section/why"; }
-number() { printf '%s\n' "$*" | tee -a "$out/$section/numbers"; }
-run_dir() { printf '%s/%s/runs/%s' "$out" "$section" "$1"; }
-gpu_programs() { find "$tests" -name '*_gpu_test' -perm -100 2>/dev/null | sort; }
+# NAME|LIMIT in seconds|TITLE|COMMAND, in order of value.
+sections='machine|40|programs and their libraries|machine
+whole_run|90|train, resume, evaluate, predict|whole_run
+kernels.fused|45|fused kernels against the CPU|gpu_test fused
+kernels.draw|45|drawn weights against the CPU|gpu_test draw
+kernels.dropout|45|dropout against the CPU|gpu_test dropout
+kernels.offload|45|offloaded activations|gpu_test offload
+kernels.staging|45|copies to and from the host|gpu_test staging
+host_sync|60|no host synchronisation in a step|gpu_test sync
+precisions|60|every precision trains|precisions
+layouts.first|90|8 layouts against the CPU, float64|verify fp64 "${first_layouts[@]}"
+nccl.comm|60|every collective over NCCL, 2 ranks|over_nccl 2 "$tests/comm_test" ${dry:+--gtest_filter=Collectives.*}
+nccl.dp2_zero3|45|dp 2, zero 3 over NCCL against one rank|nccl_layout dp=2,zero=3
+nccl.tp2_pp2_zbv|60|tp 2, pp 2, zbv over NCCL against one rank|nccl_layout tp=2,pp=2,schedule=zbv
+speed.bf16|60|ViT-B/16, batch 256, bf16 by autocast|speed base 256 bf16
+speed.pure|50|the same, pure bf16|speed base 256 bf16 plugin=low_level_zero
+speed.fused|50|the same, pure bf16 with fused kernels|speed base 256 bf16 plugin=low_level_zero,train.enable_fused_normalization=true,train.enable_jit_fused=true
+speed.cudnn|50|bf16 by autocast, with the attention of cuDNN|TORCH_CUDNN_SDPA_DEPRIORITIZED=0 speed base 256 bf16
+speed.tf32|50|ViT-B/16, batch 256, tf32|speed base 256 tf32
+speed.tiny|30|ViT-tiny, batch 32, bf16: bound by launches|speed tiny 32 bf16
+peer|150|ViT-B/16 by the program of --peer|peer
+loading|40|what loading all CUDA modules at the start costs|loading
+races.zero3|60|dp 2, zero 3: launches that wait, memory that is never reused|races dp=2,zero=3
+races.offload|60|gemini with offload: the same|races "plugin=gemini,dp=2,$offload"
+suites.zero|60|the suite of ZeRO, 2 ranks that share the GPU|suite 2 parity_zero
+suites.hybrid|90|the suite of hybrid_parallel, 4 ranks|suite 4 parity_hybrid
+sanitizer.memcheck|60|our kernels under memcheck|sanitizer memcheck
+sanitizer.racecheck|60|our kernels under racecheck|sanitizer racecheck
+kernel_speed|60|milliseconds of a layer for each choice of kernels|kernel_speed
+layouts.bf16|60|4 layouts against the CPU, bf16|verify bf16 "dp=1" "dp=2,zero=3" "tp=2" "pp=2"
+layouts.others|180|17 more layouts, float64|verify fp64 "${other_layouts[@]}"
+nccl.others|120|3 more layouts over NCCL|nccl_layout sp=2,sp_mode=ring_attn "pp=3,$interleaved" plugin=gemini,dp=3
+suites.others|300|the other suites|suite 2 comm_test parity_data_parallel parity_gemini && suite 4 parity_pipeline parity_sequence
+loader|30|the loader alone: a model of next to no work|speed tiny 256 fp32 data.flip=true,data.random_resized_crop=true,model.num_layers=1,model.hidden_size=8,model.num_heads=1
+gemini|90|gemini, weights that stay, move and are offloaded: the same losses|gemini'
 
-# The libraries of a bundle's programs, as bin/trireme sets them for its own.
-export_libraries() {
-  local torch mpi=$prefix/lib/trireme/openmpi
-  torch=$("$trireme" env | sed -n 's/^LibTorch  *[^(]*(\(.*\))$/\1/p')
-  [ -z "$torch" ] || export LD_LIBRARY_PATH=$torch/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-  mpirun=$(command -v mpirun)
-  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_mpi_yield_when_idle=1
-  export OMPI_MCA_btl_vader_single_copy_mechanism=none OMP_NUM_THREADS=1
-  [ -d "$mpi" ] || return 0
-  mpirun=$mpi/bin/mpirun
-  export LD_LIBRARY_PATH=$mpi/lib:$LD_LIBRARY_PATH OPAL_PREFIX=$mpi OPAL_LIBDIR=$mpi/lib OPAL_PKGLIBDIR=$mpi/lib/openmpi3
-  export OPAL_BINDIR=$mpi/bin OPAL_DATADIR=$mpi/share OPAL_PKGDATADIR=$mpi/share/openmpi OPAL_SYSCONFDIR=$mpi/etc PMIX_PREFIX=$mpi/pmix
-}
-on_ranks() { "$mpirun" -n "$1" --oversubscribe --bind-to none --quiet "${@:2}"; }
+why() { printf '%s\n' "$*" | tee "$folder/why"; }
+number() { printf '%s\n' "$*" | tee -a "$folder/numbers"; }
+report() { python3 "$here/gpu_report.py" "$@"; }
 
-small_config() {  # FILE: a model that any layout of four ranks can cut
-  cat >"$1" <<TOML
+small_config() {  # a model that any layout of four ranks can cut
+  cat >"$folder/config.toml" <<TOML
 [run]
 keep_checkpoints = 0
 device = "$device"
@@ -68,167 +84,193 @@ lr = 0.05
 TOML
 }
 
-# --- kernels ----------------------------------------------------------------------------------------------------------
-section_kernels() {
-  local program found=0 skipped=0 failed=''
-  for program in $(gpu_programs); do
-    case $program in *sync_gpu_test) continue ;; esac  # a section of its own
-    found=$((found + 1))
-    export_libraries
-    "$program" 2>&1 | tee "$out/$section/last" || failed+=" $(basename "$program")"
-    ! grep -q 'NO GPU HERE' "$out/$section/last" || skipped=$((skipped + 1))
+# A layout's words as --set options into the array `options`, and its ranks into `ranks`.
+read_layout() {
+  local word words
+  options=() ranks=1
+  IFS=, read -ra words <<<"$1"
+  for word in "${words[@]}"; do
+    [[ $word != [dtps]p=* ]] || ranks=$((ranks * ${word#*=}))
+    [[ ${word%%=*} == *.* ]] || word=parallel.$word
+    options+=(--set "$word")
+  done
+  [[ $1 == *plugin=* || $1 != *[dtps]p=* ]] || options+=(--set parallel.plugin=hybrid_parallel)
+}
+train() { "$trireme" train "$folder/config.toml" --set "run.dir=$1" "${@:2}"; }  # RUN OPTION...
+
+machine() {
+  local missing
+  nvidia-smi
+  nproc
+  free -g
+  "$trireme" env
+  find -L "$prefix/lib" "$prefix/libexec" -type f \( -name '*.so*' -o -perm -100 \) -exec ldd {} + >"$folder/ldd" 2>&1
+  missing=$(grep 'not found' "$folder/ldd" | sort -u | tr -s '\t\n' ' ')
+  if [ -n "$missing" ]; then why "$missing"; return 1; fi
+  why "$(find -L "$tests" -type f -perm -100 | wc -l) test programs; no library is missing"
+}
+
+whole_run() {
+  local run=$runs/run keep=(--set run.keep_checkpoints=2 --set run.checkpoint_every=2)
+  small_config
+  train "$run" "${keep[@]}" && train "$run" "${keep[@]}" --set train.max_steps=8 && "$trireme" eval "$run" &&
+    "$trireme" data leaves --out "$runs/pictures" --images 30 --size 32 &&
+    "$trireme" predict "$run" "$runs/pictures" --csv >"$folder/predicted.csv" || return
+  [ "$(wc -l <"$folder/predicted.csv")" -ge 30 ] || { why "not 30 predictions"; return 1; }
+}
+
+gpu_test() {  # NAME: one of the programs that need a GPU
+  "$tests/$1_gpu_test" || return
+  ! grep -q 'NO GPU HERE' "$folder/log" || { why "the program found no GPU"; return 77; }
+}
+
+precisions() {
+  local precision failed=''
+  small_config
+  for precision in fp32 tf32 bf16 fp16 fp64; do
+    [ "$precision$device" = tf32cpu ] || train "$runs/$precision" --set "train.precision=$precision" || failed+=" $precision"
   done
   if [ -n "$failed" ]; then why "failed:$failed"; return 1; fi
-  if [ "$found" = 0 ]; then why "no test programs in $tests: build the target gpu_check_programs"; return 77; fi
-  if [ "$skipped" -gt 0 ]; then why "$skipped of $found programs found no GPU"; return 77; fi
-  why "$found programs"
 }
 
-section_sanitizer() {
-  local sanitizer program tool
-  sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer "${CUDA_HOME:-/nowhere}/bin/compute-sanitizer" 2>/dev/null | head -n 1)
-  if [ -n "$dry" ]; then why "needs a GPU"; return 77; fi
-  if [ -z "$sanitizer" ]; then why "no compute-sanitizer on PATH or in the CUDA toolkit"; return 77; fi
-  export_libraries
-  for tool in memcheck racecheck; do
-    for program in $(gpu_programs); do
-      case $program in *sync_gpu_test) continue ;; esac
-      "$sanitizer" --tool "$tool" --error-exitcode 9 "$program" || { why "$tool: $(basename "$program")"; return 1; }
-    done
-  done
-  why "memcheck and racecheck"
-}
-
-# --- layouts ----------------------------------------------------------------------------------------------------------
-hybrid=plugin.hybrid_parallel
-layouts=("dp=1" "dp=2" "dp=2,zero=1" "dp=2,zero=2" "dp=2,zero=3" "tp=2" "pp=2" "pp=2,schedule=zb_h1" "pp=2,schedule=zbv"
-  "pp=2,schedule=interleaved,$hybrid.num_model_chunks=2" "pp=3,schedule=interleaved,$hybrid.num_model_chunks=2"
-  "sp=2,sp_mode=all_to_all" "sp=2,sp_mode=ring_attn" "tp=2,sp_mode=split_gather" "tp=2,sp_mode=ring" "dp=2,tp=2,zero=1"
-  "tp=2,pp=2,schedule=zb_h1" "plugin=torch_ddp,dp=2" "plugin=low_level_zero,dp=2" "plugin=gemini,dp=2"
-  "plugin=gemini,dp=2,plugin.gemini.offload_optim_frac=1.0,plugin.gemini.offload_param_frac=1.0"
-  "plugin=gemini,dp=2,plugin.gemini.max_prefetch=1" "dp=2,zero=3,$hybrid.cpu_offload=true"
-  "dp=1,train.recompute=true,$hybrid.enable_fused_normalization=true,$hybrid.enable_jit_fused=true")
-
-verify_layouts() {  # PRECISION LAYOUT...: the first, on the CPU, against each
-  local precision=$1 all="dp=1,device=cpu" layout
-  shift
-  for layout in "$@"; do all+="; $layout,device=$device"; done
-  small_config "$out/$section/config.toml"
-  "$trireme" verify "$out/$section/config.toml" --layouts "$all" --precision "$precision" --steps 3 --set train.max_steps=3 |
-    tee "$out/$section/table"
-  local code=${PIPESTATUS[0]}
-  why "$(tail -n 1 "$out/$section/table")"
+verify() {  # PRECISION LAYOUT...: each against one rank on the CPU
+  local all="dp=1,device=cpu" layout code
+  [ -z "$dry" ] || set -- "${@:1:3}"
+  for layout in "${@:2}"; do all+="; $layout"; done
+  small_config
+  "$trireme" verify "$folder/config.toml" --layouts "$all" --precision "$1" --steps 3 --set train.max_steps=3
+  code=$?
+  why "$(tail -n 1 "$folder/log")"
   return "$code"
 }
 
-section_layouts_fp64() {
-  [ -z "$dry" ] || layouts=("${layouts[@]:0:2}" "tp=2" "pp=2" "plugin=gemini,dp=2")
-  verify_layouts fp64 "${layouts[@]}"
+# NCCL refuses two ranks of one host on one GPU: ranks that share one get a host each.
+over_nccl() {  # RANKS PROGRAM...
+  local share=''
+  [ "$gpus" -ge "$1" ] || share='NCCL_HOSTID=h$RANK TRIREME_HOST_IDENTITY=h$RANK '
+  TRIREME_TEST_DEVICE=$device NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 NCCL_DEBUG=WARN NCCL_RAS_ENABLE=0 CUDA_MODULE_LOADING=EAGER \
+    OMP_NUM_THREADS=1 "$trireme" launch -n "$1" sh -c "$share"'exec "$@"' _ "${@:2}" || return
 }
-section_layouts_bf16() {
-  [ -z "$dry" ] || layouts=("tp=2")
-  verify_layouts bf16 "${layouts[@]}"
-}
-
-# Words of a layout as --set options, into the array `sets`, and its ranks into `ranks`.
-read_layout() {
-  local word key value words
-  sets=() ranks=1
-  IFS=, read -ra words <<<"$1"
-  for word in "${words[@]}"; do
-    key=${word%%=*} value=${word#*=}
-    case $key in
-      dp | pp | tp) ranks=$((ranks * value)) ;;
-      sp) ranks=$((ranks * value)) ;;
-    esac
-    case $key in
-      *.*) sets+=(--set "$word") ;;
-      *) sets+=(--set "parallel.$key=$value") ;;
-    esac
+nccl_layout() {  # LAYOUT...: each the same as one rank
+  local layout options ranks
+  [ -z "$dry" ] || set -- "$1"
+  small_config
+  train "$runs/one" --set train.precision=fp64 || return
+  for layout in "$@"; do
+    read_layout "$layout"
+    over_nccl "$ranks" "$trireme" train "$folder/config.toml" --set "run.dir=$runs/$layout" --set train.precision=fp64 "${options[@]}" &&
+      { [ -n "$dry" ] || grep -q '"transport": "NCCL' "$runs/$layout/summary.json"; } &&
+      report same "$runs/one" "$runs/$layout" 1e-9 || { why "$layout: see the log"; return 1; }
   done
-  [[ $1 == *plugin=* ]] || sets+=(--set parallel.plugin=hybrid_parallel)
-}
-train() {  # NAME RANKS OPTION...: 4 steps in float64
-  "$trireme" train "$out/$section/config.toml" --ranks "$2" --set train.precision=fp64 --set "run.dir=$(run_dir "$1")" "${@:3}"
+  why "equal to one rank, to 1e-9"
 }
 
 # The same run without what orders the host and the device by chance: each launch waits, and memory is never reused.
-section_races() {
-  local number=0 layout name failed=''
-  [ -z "$dry" ] || layouts=("dp=2,zero=3")
-  small_config "$out/$section/config.toml"
-  for layout in "${layouts[@]}"; do
-    read_layout "$layout"
-    number=$((number + 1)) name=$number
-    printf '\n== %s\n' "$layout"
-    train "$name-plain" "$ranks" "${sets[@]}" &&
-      CUDA_LAUNCH_BLOCKING=1 train "$name-blocking" "$ranks" "${sets[@]}" &&
-      PYTORCH_NO_CUDA_MEMORY_CACHING=1 train "$name-uncached" "$ranks" "${sets[@]}" &&
-      python3 "$here/gpu_report.py" same "$(run_dir "$name-plain")" "$(run_dir "$name-blocking")" 1e-12 &&
-      python3 "$here/gpu_report.py" same "$(run_dir "$name-plain")" "$(run_dir "$name-uncached")" 1e-12 ||
-      failed+="; $layout"
+races() {  # LAYOUT
+  local way options ranks
+  small_config
+  read_layout "$1"
+  for way in plain=1 CUDA_LAUNCH_BLOCKING=1 PYTORCH_NO_CUDA_MEMORY_CACHING=1; do
+    env "$way" "$trireme" train "$folder/config.toml" --ranks "$ranks" --set "run.dir=$runs/$way" --set train.precision=fp64 "${options[@]}" &&
+      report same "$runs/plain=1" "$runs/$way" 1e-12 || { why "$way: see the log"; return 1; }
   done
-  if [ -n "$failed" ]; then why "differ or did not run: ${failed#; }"; return 1; fi
-  why "${#layouts[@]} layouts, three ways each"
+  why "equal to 1e-12"
 }
 
-# NCCL refuses two ranks of one host on one GPU. A host is its name: each rank gets one of its own.
-section_nccl() {
-  local gpus isolate='' layout n=0 failed='' of
-  gpus=$(sed -n 's/^GPUs *\([0-9]*\).*/\1/p' "$out/machine")
-  if [ "${gpus:-0}" -lt 4 ]; then
-    isolate=1
-    if ! unshare --uts true 2>/dev/null; then
-      why "ranks that share a GPU need a host name each, and this user may not unshare --uts; a lone rank starts no NCCL"
-      return 77
-    fi
-  fi
-  export_libraries
-  export MASTER_ADDR=127.0.0.1 NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 NCCL_DEBUG=WARN
-  printf 'hostname "trireme-$OMPI_COMM_WORLD_RANK"\nexec "$@"\n' >"$out/$section/named.sh"
-  small_config "$out/$section/config.toml"
-  train one 1 || { why "one rank did not train"; return 1; }
-  local nccl_layouts=("dp=2" "tp=2" "pp=2" "pp=3,schedule=interleaved,$hybrid.num_model_chunks=2" "sp=2,sp_mode=ring_attn"
-    "tp=2,sp_mode=split_gather" "dp=2,zero=3" "dp=2,tp=2,zero=1" "tp=2,pp=2,schedule=zbv" "plugin=torch_ddp,dp=4" "plugin=gemini,dp=3")
-  [ -z "$dry" ] || nccl_layouts=("dp=2")
-  for layout in "${nccl_layouts[@]}"; do
-    read_layout "$layout"
-    n=$((n + 1))
-    export MASTER_PORT=$((29500 + ($$ + n) % 2000))
-    printf '\n== %s\n' "$layout"
-    local command=("$trireme" train "$out/$section/config.toml" --set train.precision=fp64 --set "run.dir=$(run_dir "$n")" "${sets[@]}")
-    [ -z "$isolate" ] || command=(unshare --uts sh "$out/$section/named.sh" "${command[@]}")
-    on_ranks "$ranks" "${command[@]}" && python3 "$here/gpu_report.py" same "$(run_dir one)" "$(run_dir "$n")" 1e-9 ||
-      failed+="; $layout"
-    of=$(sed -n 's/.*"transport": "\([^"]*\)".*/\1/p' "$(run_dir "$n")/summary.json")
-    [ -n "$dry" ] || [[ $of == NCCL* ]] || failed+="; $layout went by $of"
+suite() {  # RANKS PROGRAM...
+  local program failed=''
+  [ -z "$dry" ] || set -- "$1" "$2"
+  for program in "${@:2}"; do
+    TRIREME_TEST_DEVICE=$device OMP_NUM_THREADS=1 "$trireme" launch --mpi -n "$1" "$tests/$program" \
+      ${dry:+--gtest_filter=Mesh.*:ZeroGroups.*:LabelLoss.*} || failed+=" $program"
   done
-  if [ -n "$failed" ]; then why "differ from one rank or did not run: ${failed#; }"; return 1; fi
-  why "${#nccl_layouts[@]} layouts by $of${isolate:+, a host name a rank}"
+  if [ -n "$failed" ]; then why "failed:$failed"; return 1; fi
 }
 
-section_host_sync() {
-  local program=$tests/sync_gpu_test
-  [ -x "$program" ] || { why "$program is missing: build the target gpu_check_programs"; return 77; }
-  export_libraries
-  TRIREME_PLUGIN_PATH=$prefix/lib/trireme/plugins "$program" 2>&1 | tee "$out/$section/last" || { why "a plugin's step waits for the device"; return 1; }
-  ! grep -q 'NO GPU HERE' "$out/$section/last" || { why "the program found no GPU"; return 77; }
-  why "5 warmed steps of each plugin"
+sanitizer() {  # TOOL
+  local program found
+  found=$({ command -v compute-sanitizer || ls {/usr/local/cuda*,"${CUDA_HOME:-/none}"}/bin/compute-sanitizer; } 2>/dev/null | head -n 1)
+  if [ -n "$dry" ]; then why "needs a GPU"; return 77; fi
+  if [ -z "$found" ]; then why "no compute-sanitizer on PATH or in a CUDA toolkit"; return 77; fi
+  for program in fused draw dropout; do
+    "$found" --tool "$1" --kernel-name kns=trireme --error-exitcode 9 "$tests/${program}_gpu_test" || { why "${program}_gpu_test"; return 1; }
+  done
 }
 
-section_suites() {
-  local program ranks count=0 failed=''
-  for program in comm_test parity_data_parallel parity_zero parity_gemini parity_hybrid parity_pipeline parity_sequence; do
-    [ -x "$tests/$program" ] || continue
-    for ranks in 2 4; do
-      [ -z "$dry" ] || [ "$program-$ranks" = comm_test-2 ] || continue
-      count=$((count + 1))
-      export_libraries
-      TRIREME_TEST_DEVICE=$device TRIREME_PLUGIN_PATH=$prefix/lib/trireme/plugins \
-        on_ranks "$ranks" "$tests/$program" ${dry:+--gtest_filter=Mesh*:CommStats*} || failed+=" $program-$ranks"
+# --- speed ------------------------------------------------------------------------------------------------------------
+kernel_speed() {
+  local precisions=(fp32 bf16) dropouts=(0 0.1) sizes=(100 256 base) precision dropout line
+  [ -z "$dry" ] || { precisions=(fp32); dropouts=(0.1); sizes=(1); }
+  for precision in "${precisions[@]}"; do
+    for dropout in "${dropouts[@]}"; do
+      line=$("$tests/bench_kernels" "$device" "$precision" "$dropout" "${sizes[@]}") || { why "$precision, dropout $dropout"; return 1; }
+      number "$(tr -d '\n' <<<"$line")"
     done
   done
-  if [ "$count" = 0 ]; then why "no multi-rank suites in $tests"; return 77; fi
-  if [ -n "$failed" ]; then why "failed:$failed"; return 1; fi
-  why "$count suites"
+}
+
+# A ViT of SIZE on drawn leaves that stay decoded in memory: of four epochs of ten steps the first warms up.
+speed() {  # SIZE BATCH PRECISION [LAYOUT [RUN]]
+  local batch=$2 size=$1 pixels=224 epochs=4 options ranks run=${5:-$section} workers
+  [ "$3$device" != tf32cpu ] || { why "tf32 needs a GPU"; return 77; }
+  [ -z "$dry" ] || { size=tiny batch=8 pixels=32 epochs=2; }
+  workers=$(($(nproc) > 16 ? 14 : $(nproc) > 2 ? $(nproc) - 2 : 1))
+  cat >"$folder/config.toml" <<TOML
+[run]
+device = "$device"
+keep_checkpoints = 0
+[model]
+name = "vit"
+size = "$size"
+[data]
+name = "leaves"
+images = $((10 * batch))
+image_size = $pixels
+cache_mb = 8192
+workers = $workers
+prefetch = 4
+[train]
+epochs = $epochs
+global_batch = $batch
+micro_batch = $batch
+eval_batch = $batch
+drop_last = true
+precision = "$3"
+TOML
+  read_layout "${4:-plugin=torch_ddp}"
+  train "$runs/$run" "${options[@]}" && number "$(report rate "$runs/$run" "$run")"
+}
+
+peer() {
+  local sizes=(--batch 256 --steps 15) line
+  [ -n "$peer" ] || { why "no --peer"; return 77; }
+  [ -z "$dry" ] || sizes=(--batch 2 --steps 1)
+  # In an environment of its own: none of the libraries that this check has set.
+  LD_LIBRARY_PATH=$users_libraries python3 "$peer" --device "$device" --which vit --modes eager,compile "${sizes[@]}" >"$folder/peer" || return
+  while read -r line; do number "$line"; done <"$folder/peer"
+}
+
+loading() {  # two ranks that share the GPU: seconds, and the most of its memory that was used
+  local how meter began
+  small_config
+  for how in LAZY EAGER; do
+    began=$(date +%s%N)
+    while nvidia-smi --query-gpu=memory.used --format=csv,noheader,nounits; do sleep 0.5; done >"$folder/mib-$how" 2>/dev/null &
+    meter=$!
+    CUDA_MODULE_LOADING=$how train "$runs/$how" --ranks 2
+    local code=$?
+    kill "$meter" 2>/dev/null
+    [ "$code" = 0 ] || return "$code"
+    number "{\"loading\": \"$how\", \"ms\": $((($(date +%s%N) - began) / 1000000)), \"mib\": $(sort -n "$folder/mib-$how" | tail -n 1 | grep . || echo null)}"
+  done
+}
+
+gemini() {
+  local limit='' place=plugin=gemini,train.max_steps=12 other
+  [ -z "$dry" ] || limit=,run.memory_mb=2000
+  speed base 64 bf16 "$place" stays && speed base 64 bf16 "$place,plugin.gemini.placement_policy=auto$limit" auto &&
+    speed base 64 bf16 "$place,$offload" offload || return
+  for other in auto offload; do
+    report losses "$runs/stays" "$runs/$other" 2e-2 || { why "$other trains another way"; return 1; }
+  done
 }

@@ -137,25 +137,27 @@ std::string bundled_mpirun(const std::string& prefix) {
   return is_program(path) ? path : "";
 }
 
+void set_mpi_paths(const std::string& prefix) {
+  const auto mpi = bundled_mpi(prefix);
+  if (!exists(mpi)) return;
+  put_first("LD_LIBRARY_PATH", mpi + "/lib");
+  // Without these variables Open MPI and PMIx look for their components in the folders of the original installation.
+  for (const auto& [variable, below] : {std::pair{"OPAL_PREFIX", ""},
+                                        {"OPAL_LIBDIR", "/lib"},
+                                        {"OPAL_PKGLIBDIR", "/lib/openmpi3"},
+                                        {"OPAL_BINDIR", "/bin"},
+                                        {"OPAL_DATADIR", "/share"},
+                                        {"OPAL_PKGDATADIR", "/share/openmpi"},
+                                        {"OPAL_SYSCONFDIR", "/etc"},
+                                        {"PMIX_PREFIX", "/pmix"}})
+    setenv(variable, (mpi + below).c_str(), 1);
+}
+
 void set_library_paths(const std::string& prefix) {
   const auto torch = find_libtorch(prefix);
   // The worker finds a linked LibTorch by itself, unless the environment names folders, which may hold another one.
-  std::string folders = torch.linked && environment("LD_LIBRARY_PATH").empty() ? "" : torch.folder + "/lib";
-  const auto mpi = bundled_mpi(prefix);
-  if (exists(mpi)) {
-    folders = mpi + "/lib" + (folders.empty() ? "" : ":" + folders);
-    // Without these variables Open MPI and PMIx look for their components in the folders of the original installation.
-    for (const auto& [variable, below] : {std::pair{"OPAL_PREFIX", ""},
-                                          {"OPAL_LIBDIR", "/lib"},
-                                          {"OPAL_PKGLIBDIR", "/lib/openmpi3"},
-                                          {"OPAL_BINDIR", "/bin"},
-                                          {"OPAL_DATADIR", "/share"},
-                                          {"OPAL_PKGDATADIR", "/share/openmpi"},
-                                          {"OPAL_SYSCONFDIR", "/etc"},
-                                          {"PMIX_PREFIX", "/pmix"}})
-      setenv(variable, (mpi + below).c_str(), 1);
-  }
-  if (!folders.empty()) put_first("LD_LIBRARY_PATH", folders);
+  if (!torch.linked || !environment("LD_LIBRARY_PATH").empty()) put_first("LD_LIBRARY_PATH", torch.folder + "/lib");
+  set_mpi_paths(prefix);
 }
 
 }  // namespace trireme::apps

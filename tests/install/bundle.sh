@@ -38,19 +38,26 @@ grep -q 'same' verified.txt
 for package in libopenmpi3 openmpi-bin libturbojpeg0 libpng16-16 libcsv3 libicu72 libpmix2 libhwloc15 libcli11-dev; do
   [ -s "moved/share/doc/third_party/$package/copyright" ] || { echo "no licence of $package"; exit 1; }
 done
-echo "== programs of gpu_check.sh, from the bundle"
-if [ -x "$build/libexec/trireme/tests/comm_test" ]; then
-  mkdir -p gpu/kernels gpu/suites
-  code=0
-  moved/share/trireme/gpu_check.sh --dry --section kernels gpu || code=$?
-  [ "$code" = 77 ] && grep -q 'programs found no GPU' gpu/kernels/why || { echo "kernels: exit code $code"; exit 1; }
-  moved/share/trireme/gpu_check.sh --dry --section suites gpu
-else
-  echo "not built: gpu_check_programs"
+[ ! -e moved/libexec/trireme/tests ] && [ ! -e moved/share/trireme/gpu_check.sh ] || { echo "programs of the GPU check are in the bundle"; exit 1; }
+PATH=/usr/bin:/bin moved/bin/trireme launch --mpi -n 2 sh -c 'echo "$OPAL_PREFIX"' | sort -u >prefix.txt
+[ "$(cat prefix.txt)" = "$work/moved/lib/trireme/openmpi" ] || { echo "launch --mpi: the prefix is $(cat prefix.txt)"; exit 1; }
+tokenizers=$build/tests/unit/tokenizers/tokenizers_test
+if [ -x "$tokenizers" ]; then  # the bundle's ICU has a part of the data
+  LD_LIBRARY_PATH=$work/moved/lib/trireme/openmpi/lib "$tokenizers" --gtest_brief=1
 fi
 # Without one, it says what to do.
 if env -u TRIREME_TORCH -u VIRTUAL_ENV -u CONDA_PREFIX HOME="$work" PATH=/nowhere moved/bin/trireme env 2>none.txt; then exit 1; fi
 grep -q 'pip install torch' none.txt
+
+if [ -x "$build/libexec/trireme/tests/comm_test" ]; then
+  echo "== the GPU check, from an archive of its own"
+  "$source/scripts/bundle.sh" --gpu "$build" "$work/check.tar.gz"
+  tar xzf check.tar.gz
+  PATH=/usr/bin:/bin check/share/trireme/gpu_check.sh --dry --sections machine,nccl.comm,suites.zero checked
+  [ "$(grep -c ' passed' checked/table.txt)" = 3 ] || { cat checked/report.md; exit 1; }
+else
+  echo "not built: gpu_check_programs"
+fi
 
 echo "== the .deb, unpacked"
 cpack --config "$build/CPackConfig.cmake" -B "$work/deb" >deb.log 2>&1 || { cat deb.log; exit 1; }

@@ -16,32 +16,67 @@ refuses() {  # WORDS ARGUMENT...
 }
 refuses "OUT is missing" --dry
 refuses "no option --wet" --wet "$work/out"
-refuses "--minutes 0: expected a whole number" --minutes 0 "$work/out"
-refuses "--peer $work/none.py: no such file" --peer "$work/none.py" "$work/out"
+refuses "--seconds 0: expected a whole number" --seconds 0 "$work/out"
+refuses "--sections: no section kernel; known: machine whole_run kernels.fused" --sections machine,kernel "$work/out"
+refuses "--peer: no such file" --peer "$work/none.py" "$work/out"
 CUDA_VISIBLE_DEVICES='' refuses "no GPU here" "$work/out"
 
 cat >"$work/peer.py" <<'PY'
 import json, sys
 print(json.dumps({"model": "vit", "given": sys.argv[1:]}))
 PY
-"$check" --dry --minutes 30 --peer "$work/peer.py" "$work/out" || { cat "$work"/out/*/log | tail -n 100; cat "$work/out/report.md"; exit 1; }
-python3 - "$work/out/report.json" "$(unshare --uts true 2>/dev/null && echo passed || echo 'not possible here')" <<'PY'
-import json, sys
-report = json.load(open(sys.argv[1]))
-without_gpu = "not possible here"
-expected = {"kernels": without_gpu, "sanitizer": without_gpu, "layouts_fp64": "passed", "layouts_bf16": "passed", "races": "passed",
-            "nccl": sys.argv[2], "host_sync": without_gpu, "suites": "passed", "kernel_speed": "passed", "train_speed": "passed",
-            "loader": "passed", "gemini": "passed"}
+"$check" --dry --seconds 500 --peer "$work/peer.py" "$work/out" || { cat "$work/out/report.md"; exit 1; }
+python3 - "$work/out" <<'PY'
+import json, os, sys, tarfile
+report = json.load(open(sys.argv[1] + "/report.json"))
 sections = {s["name"]: s for s in report["sections"]}
+without_gpu = {"kernels.fused", "kernels.draw", "kernels.dropout", "kernels.offload", "kernels.staging", "host_sync", "speed.tf32",
+               "sanitizer.memcheck", "sanitizer.racecheck"}
+passed = {"machine", "whole_run", "precisions", "layouts.first", "nccl.comm", "nccl.dp2_zero3", "nccl.tp2_pp2_zbv", "speed.bf16",
+          "speed.pure", "speed.fused", "speed.cudnn", "speed.tiny", "peer", "loading", "races.zero3", "races.offload", "suites.zero",
+          "suites.hybrid", "kernel_speed", "layouts.bf16", "layouts.others", "nccl.others", "suites.others", "loader", "gemini"}
+expected = {**dict.fromkeys(without_gpu, "not possible here"), **dict.fromkeys(passed, "passed")}
 assert {n: s["verdict"] for n, s in sections.items()} == expected, {n: (s["verdict"], s["why"]) for n, s in sections.items()}
-assert report["dry"] is True and "LibTorch" in report["machine"], report
-for name, section in sections.items():
-    assert section["why"], name
-for name, count in {"kernel_speed": 2, "train_speed": 2, "loader": 1, "gemini": 3}.items():
+assert all(sections[n]["why"] for n in without_gpu), sections
+assert report["device"] == "cpu" and "LibTorch" in report["machine"], report
+for name, count in {"kernel_speed": 1, "speed.bf16": 1, "peer": 1, "loading": 2, "loader": 1, "gemini": 3}.items():
     assert len(sections[name]["numbers"]) == count, sections[name]
 assert all(n["samples_per_s"] > 0 and n["peak_tensor_mib"] > 0 for n in sections["gemini"]["numbers"]), sections["gemini"]
-assert sections["train_speed"]["numbers"][1]["given"][:2] == ["--device", "cpu"], sections["train_speed"]
+assert sections["peer"]["numbers"][0]["given"][:2] == ["--device", "cpu"], sections["peer"]
+assert sorted(os.listdir(sys.argv[1])) == ["logs.tgz", "report.json", "report.md", "table.txt"], os.listdir(sys.argv[1])
+logs = tarfile.open(sys.argv[1] + "/logs.tgz").getnames()
+assert all("logs/" + n + "/log" in logs for n in sections), logs
+# A library that is missing is named by the first section.
+assert "no library is missing" in sections["machine"]["why"], sections["machine"]
 PY
+
+# Whoever ends the check half-way finds what it knew. The section that has no time is skipped.
+"$check" --dry --seconds 35 --sections machine,layouts "$work/short" >"$work/said" || { cat "$work/said"; exit 1; }
+grep -q '^machine .* passed' "$work/short/table.txt"
+grep -q '^layouts.first .* skipped .* less than a third of its 90 s was left' "$work/short/table.txt"
+mkdir "$work/tmp"
+TMPDIR=$work/tmp "$check" --dry --sections machine,layouts.first "$work/ended" >"$work/said" &
+until [ -s "$(echo "$work"/tmp/*/logs/layouts.first/log)" ]; do
+  kill -0 $! || { cat "$work/said"; exit 1; }
+  sleep 0.1
+done
+kill $!
+wait $! && { echo "it was ended, and exit code 0"; exit 1; }
+grep -q '^machine .* passed' "$work/ended/table.txt"
+grep -q '^layouts.first .* stopped .* the check was ended' "$work/ended/table.txt"
+tar tzf "$work/ended/logs.tgz" logs/layouts.first/log >/dev/null
+
+# In a build of its own: a section that fails with a CUDA error is repeated, and a program whose library is missing is named.
+mkdir -p "$work/broken/libexec/trireme/tests"
+ln -s "$build/bin" "$build/lib" "$work/broken/"
+cp -L "$build/libexec/trireme/tests/fused_gpu_test" "$work/broken/libexec/trireme/tests/"
+patchelf --add-needed libgone.so.1 "$work/broken/libexec/trireme/tests/fused_gpu_test"
+printf '#!/bin/sh\necho CUDA error: misaligned address, blocking $CUDA_LAUNCH_BLOCKING\nexit 1\n' >"$work/broken/libexec/trireme/tests/draw_gpu_test"
+chmod +x "$work/broken/libexec/trireme/tests/draw_gpu_test"
+code=0
+TRIREME_BUILD=$work/broken "$check" --dry --sections machine,kernels.draw "$work/failed" || code=$?
+[ "$code" = 1 ] && grep -q '^machine .* failed .* libgone.so.1 => not found' "$work/failed/table.txt"
+grep -q 'misaligned address, blocking 1' "$work/failed/report.md"
 
 # What a section is for: two runs that are not the same fail, and a section that takes too long is stopped.
 runs=$work/runs
@@ -58,8 +93,11 @@ done
 python3 "$source/scripts/gpu_report.py" same "$runs/a" "$runs/a" 1e-12
 python3 "$source/scripts/gpu_report.py" same "$runs/a" "$runs/b" 1e-10
 if python3 "$source/scripts/gpu_report.py" same "$runs/a" "$runs/b" 1e-12; then echo "1e-11 apart, and taken as the same"; exit 1; fi
-printf 'one\tOne\t124\t9\t9\ntwo\tTwo\t1\t1\t9\nthree\tThree\t124\t0\t0\n' >"$runs/verdicts"
-if python3 "$source/scripts/gpu_report.py" page "$runs"; then echo "a failed section, and exit code 0"; exit 1; fi
-grep -q '| timed out | 9 | stopped after 9 of 9 s |' "$runs/report.md"
+printf 'one\tOne\t124\t9\t9\ntwo\tTwo\t1\t1\t9\nthree\tThree\tskipped\t0\t9\n' >"$runs/verdicts"
+mkdir -p "$runs/logs/two"
+printf 'the last words\n' >"$runs/logs/two/log"
+python3 "$source/scripts/gpu_report.py" page "$runs" "$runs"
+grep -q '| timed out | 9 | after 9 s; its limit is 9 s |' "$runs/report.md"
 grep -q '| failed | 1 | exit code 1' "$runs/report.md"
-grep -q '| timed out | 0 | the minutes were used up before it |' "$runs/report.md"
+grep -q '^the last words' "$runs/report.md"
+grep -q '| skipped | 0 | less than a third of its 9 s was left |' "$runs/report.md"
