@@ -4,11 +4,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
 
 namespace trireme::apps {
 namespace {
@@ -54,7 +56,7 @@ Newest newest_checkpoint(const fs::path& run) {
 /// The step of the weights in RUN/model; the largest integer if RUN has no record of it.
 std::int64_t exported_step(const fs::path& run) {
   std::ifstream file(run / "summary.json");
-  const auto summary = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  const auto summary = parse_json_or_null(std::string{std::istreambuf_iterator<char>(file), {}});
   if (!summary.is_object() || !summary.contains("steps") || !summary["steps"].is_number_integer())
     return std::numeric_limits<std::int64_t>::max();
   return summary["steps"].get<std::int64_t>();

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/nn/index_checks.h"
+#include "datasets/folder_entries.h"
 #include "datasets/image.h"
 #include "datasets/image_dataset.h"
 #include "datasets/image_folder.h"
@@ -29,7 +30,7 @@ std::vector<std::string> images_below(const std::string& folder) {
     const auto name = it->path().filename().string();
     std::error_code none;
     const bool is_folder = it->is_directory(none);
-    if (name.front() == '.') {
+    if (is_hidden(name)) {
       if (is_folder) it.disable_recursion_pending();
     } else if (!is_folder && has_image_extension(name)) {
       files.push_back(it->path().string());

@@ -10,7 +10,7 @@
 namespace trireme::datasets {
 
 /// `paths`: files, whatever their names, in this order; a folder stands for the images below it, in byte order of their
-/// paths, without those whose name or folder begins with a dot. A file that cannot be read is an unreadable sample.
+/// paths, without hidden ones (folder_entries.h). A file that cannot be read is an unreadable sample.
 /// They are prepared as the images of a validation split are; `usual` and `default_size` are those of the data set.
 /// @throws DataError for a folder that cannot be read or has no image; ConfigError, CheckpointError as
 /// fill_normalisation()

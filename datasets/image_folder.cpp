@@ -14,32 +14,13 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "datasets/folder_entries.h"
 #include "datasets/image.h"
 
 namespace trireme::datasets {
 namespace {
 
 namespace fs = std::filesystem;
-
-/// A name in a folder. `regular`: the folder itself says that it is a regular file, so that no stat() is needed.
-struct FolderEntry {
-  std::string name;
-  bool regular;
-};
-
-/// What a folder holds, sorted by the bytes of the names.
-std::vector<FolderEntry> entries(const fs::path& folder) {
-  std::error_code error, unknown;
-  std::vector<FolderEntry> found;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    auto name = it->path().filename().string();
-    const bool regular = !it->is_symlink(unknown) && it->is_regular_file(unknown);
-    if (name.front() != '.') found.push_back({std::move(name), regular});
-  }
-  if (error) throw DataError(fmt::format("{}: cannot be read: {}", folder.string(), error.message()));
-  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
-  return found;
-}
 
 bool is_folder(const fs::path& path) {
   std::error_code error;
@@ -49,7 +30,7 @@ bool is_folder(const fs::path& path) {
 /// A class name is written to config.json and to the screen, so it must be text; a file name may contain any bytes.
 std::vector<std::string> class_folders(const fs::path& split) {
   std::vector<std::string> names;
-  for (auto& entry : entries(split)) names.push_back(std::move(entry.name));
+  for (auto& entry : folder_entries(split)) names.push_back(std::move(entry.name));
   for (const auto& name : names)
     if (has_image_extension(name) && !is_folder(split / name))
       throw DataError(fmt::format("{}: this image is in no class folder; move it into one, or remove it",
@@ -74,7 +55,7 @@ const char* problem_of(const fs::path& path) {
 }
 
 void list_class(FolderIndexBuilder& out, const fs::path& folder, bool skip_bad) {
-  for (const auto& entry : entries(folder)) {
+  for (const auto& entry : folder_entries(folder)) {
     const bool image = has_image_extension(entry.name);
     // Only an image's size is of interest, and only without skip_bad.
     const auto* problem = entry.regular && (skip_bad || !image) ? nullptr : problem_of(folder / entry.name);

@@ -1,6 +1,7 @@
 // Image folder: path/{train,validation,test}/<class>/*.{jpg,jpeg,png}. `val` is accepted for validation, and the case
 // of extensions is ignored. Classes are the folder names of train in byte order (label 0, 1, ...). Files are in byte
-// order of their names, so a sample's index is the same on every machine. Names that begin with a dot are ignored.
+// order of their names, so a sample's index is the same on every machine. Hidden names are ignored
+// (folder_entries.h).
 #pragma once
 
 #include <cstdint>

@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kIndexVersion = "trireme index 1\n";
+constexpr std::string_view kIndexVersion = "trireme index 2\n";
 constexpr std::size_t kIndexHeader = kIndexVersion.size() + sizeof(std::uint32_t);
 
 std::string checksum_of(std::string_view content) {

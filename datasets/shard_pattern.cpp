@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "datasets/folder_entries.h"
 
 namespace trireme::datasets {
 namespace {
@@ -103,13 +104,14 @@ std::vector<std::string> expand_shards(const std::string& pattern, const std::ve
   for (const auto& path : named) {
     if (fs::is_directory(path, error)) {
       std::vector<std::string> shards;
-      for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error))
-        if (std::find(endings.begin(), endings.end(), it->path().extension()) != endings.end())
-          shards.push_back(it->path().string());
-      if (error) throw DataError(fmt::format("{}: cannot be read: {}", path, error.message()));
+      for (const auto& entry : folder_entries(path)) {
+        const auto file = fs::path(path) / entry.name;
+        if (std::find(endings.begin(), endings.end(), file.extension()) != endings.end() &&
+            (entry.regular || !fs::is_directory(file, error)))
+          shards.push_back(file.string());
+      }
       if (shards.empty())
         refuse_pattern({path, endings}, fmt::format("no *{} in this folder", text::join(endings, " or *")));
-      std::sort(shards.begin(), shards.end());
       out.insert(out.end(), shards.begin(), shards.end());
     } else if (is_wildcard(path)) {
       const auto shards = matching_files(path);

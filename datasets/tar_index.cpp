@@ -19,8 +19,11 @@
 #include <type_traits>
 
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
+#include "core/base/json_text.h"
 #include "core/base/random.h"
 #include "core/base/text.h"
+#include "datasets/folder_entries.h"
 #include "datasets/index_cache.h"
 #include "datasets/tar_archive.h"
 
@@ -39,7 +42,7 @@ std::optional<MemberName> split_name(const std::string& name) {
   const auto slash = name.rfind('/');
   const auto base = slash == name.npos ? 0 : slash + 1;
   const auto dot = name.find('.', base);
-  if (dot == name.npos || dot == base || name.compare(base, 2, "__") == 0) return std::nullopt;
+  if (dot == name.npos || is_hidden(name) || name.compare(base, 2, "__") == 0) return std::nullopt;
   MemberName out{name.substr(0, dot), name.substr(dot + 1)};
   for (auto& c : out.extension) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return out;
@@ -106,6 +109,14 @@ class ShardBuilder {
     shard_.digest = random::mix(shard_.digest + static_cast<std::uint64_t>(label), random::hash(sample_.key));
   }
 
+  nlohmann::json json_of_sample() {
+    try {
+      return parse_json(reader_.text(*sample_.json));
+    } catch (const nlohmann::json::exception& error) {
+      refuse(fmt::format("its .json, {}", json_problem(error)));
+    }
+  }
+
   std::int64_t label_of_sample() {
     if (sample_.cls) {
       const auto content = reader_.text(*sample_.cls);
@@ -121,7 +132,7 @@ class ShardBuilder {
       return label;
     }
     if (sample_.json) {
-      const auto content = nlohmann::json::parse(reader_.text(*sample_.json), nullptr, /*allow_exceptions=*/false);
+      const auto content = json_of_sample();
       for (const auto* name : {"label", "cls"})
         if (content.is_object() && content.contains(name) && content[name].is_number_integer())
           return content[name].get<std::int64_t>();

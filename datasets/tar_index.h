@@ -3,7 +3,8 @@
 // WebDataset's convention (Aizman, Maltby and Breuel, "High Performance I/O For Large Scale Deep Learning", 2019): the
 // members KEY.jpg (.jpeg, .png) and KEY.cls or KEY.json are one sample and adjacent. KEY ends at the first dot of the
 // file's name. KEY.cls holds the class's number as text, KEY.json an integer "label" or "cls"; KEY.cls goes first.
-// Members whose names begin with "." or "__" are passed over, and so are keys without an image, which are counted.
+// Hidden members (folder_entries.h) and those whose names begin with "__" are passed over, and so are keys without an
+// image, which are counted.
 #pragma once
 
 #include <cstdint>

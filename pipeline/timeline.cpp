@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/base/json_parse.h"
 #include "core/comm/text.h"
 #include "pipeline/schedule/picture.h"
 #include "pipeline/schedule/schedules.h"
@@ -20,7 +21,7 @@ std::vector<std::vector<Event>> gather(const std::vector<Event>& mine, const com
   std::vector<std::vector<Event>> all;
   for (const auto& text : comm::gather_text(line, device, entries.dump())) {
     auto& events = all.emplace_back();
-    for (const auto& e : nlohmann::json::parse(text))
+    for (const auto& e : parse_json(text))
       events.push_back({{static_cast<Op>(e.at(0).get<int>()), e.at(1), e.at(2)}, e.at(3), e.at(4), e.at(5)});
   }
   return all;

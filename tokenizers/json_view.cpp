@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "tokenizers/part_error.h"
@@ -113,9 +114,9 @@ void JsonView::refuse(const std::string& what) const {
   throw DataError(fmt::format("{}{} {}", path_, path_.ends_with(':') ? "" : ":", what));
 }
 
-nlohmann::json parse_json(const std::string& content, const std::string& file) {
+nlohmann::json read_json(const std::string& content, const std::string& file) {
   try {
-    return nlohmann::json::parse(content);
+    return parse_json(content);
   } catch (const nlohmann::json::exception& error) {
     throw DataError(fmt::format("{}: {}", file, json_problem(error)));
   }

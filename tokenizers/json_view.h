@@ -57,6 +57,6 @@ class JsonView {
 };
 
 /// The file's JSON. @throws DataError with the line where it is none
-nlohmann::json parse_json(const std::string& content, const std::string& file);
+nlohmann::json read_json(const std::string& content, const std::string& file);
 
 }  // namespace trireme::tokenizers

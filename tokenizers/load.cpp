@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/base/tokenizer_file_names.h"
 #include "tokenizers/byte_tokenizer.h"
 #include "tokenizers/tokenizer_files.h"
 
@@ -19,10 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uintmax_t kLargestFile = 512ULL << 20;  // bytes
-// Any of these may belong to a tokenizer.
-constexpr std::array<const char*, 7> kNames{
-    "tokenizer.json",          "vocab.json",       "merges.txt", "vocab.txt", "tokenizer_config.json",
-    "special_tokens_map.json", "added_tokens.json"};
+// These go along with the tokenizer, although no id depends on them where another file lists the added tokens.
+constexpr std::array kCompanions{"added_tokens.json", "tokenizer.model", "chat_template.jinja"};
 
 std::string read_whole(const std::string& path) {
   std::error_code error;
@@ -37,7 +36,7 @@ std::string read_whole(const std::string& path) {
   return out;
 }
 
-/// Which of kNames a file is that the user names, whatever it is called.
+/// Which of kTokenizerFiles a file is that the user names, whatever it is called.
 std::string name_of(const fs::path& path) {
   const auto name = path.filename().string();
   if (path.extension() == ".txt") return name.find("merges") == name.npos ? "vocab.txt" : "merges.txt";
@@ -53,7 +52,7 @@ std::string name_of(const fs::path& path) {
 TokenizerFiles read_files(const fs::path& folder, const fs::path& named) {
   TokenizerFiles out;
   std::error_code error;
-  for (const std::string name : kNames) {
+  for (const std::string name : kTokenizerFiles) {
     const auto path = (folder / name).string();
     if (fs::exists(path, error)) out[name] = {path, read_whole(path)};
   }
@@ -76,6 +75,9 @@ void keep_only(TokenizerFiles& files, std::initializer_list<std::string_view> na
 
 std::shared_ptr<const Tokenizer> make(TokenizerFiles files, const std::string& where) {
   TokenizerParts parts;
+  std::map<std::string, std::string> companions;
+  for (const auto* name : kCompanions)
+    if (const auto file = files.find(name); file != files.end()) companions[name] = file->second.content;
   if (files.contains("tokenizer.json")) {
     keep_only(files, {"tokenizer.json"});
     parts = read_tokenizer_json(files);
@@ -93,7 +95,7 @@ std::shared_ptr<const Tokenizer> make(TokenizerFiles files, const std::string& w
   }
   std::map<std::string, std::string> content;
   for (auto& [name, file] : files) content[name] = std::move(file.content);
-  return make_pipeline(std::move(parts), std::move(content));
+  return make_pipeline(std::move(parts), std::move(content), companions);
 }
 
 }  // namespace

@@ -31,8 +31,11 @@ std::string digest_of(const std::string& kind, const std::map<std::string, std::
 
 class PipelineTokenizer : public Tokenizer {
  public:
-  PipelineTokenizer(TokenizerParts parts, std::map<std::string, std::string> files)
-      : parts_(std::move(parts)), files_(std::move(files)), digest_(digest_of(parts_.model->kind(), files_)) {}
+  PipelineTokenizer(TokenizerParts parts, std::map<std::string, std::string> files,
+                    const std::map<std::string, std::string>& companions)
+      : parts_(std::move(parts)), files_(std::move(files)), digest_(digest_of(parts_.model->kind(), files_)) {
+    files_.insert(companions.begin(), companions.end());
+  }
 
   Ids encode(std::string_view text) const override {
     check_text(text);
@@ -105,8 +108,9 @@ std::int64_t TokenizerParts::vocabulary() const {
   return std::max(model->vocabulary().end(), added.vocabulary().end());
 }
 
-std::shared_ptr<const Tokenizer> make_pipeline(TokenizerParts parts, std::map<std::string, std::string> files) {
-  return std::make_shared<PipelineTokenizer>(std::move(parts), std::move(files));
+std::shared_ptr<const Tokenizer> make_pipeline(TokenizerParts parts, std::map<std::string, std::string> files,
+                                               const std::map<std::string, std::string>& companions) {
+  return std::make_shared<PipelineTokenizer>(std::move(parts), std::move(files), companions);
 }
 
 }  // namespace trireme::tokenizers

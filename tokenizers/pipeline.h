@@ -31,7 +31,9 @@ struct TokenizerParts {
   [[nodiscard]] std::int64_t vocabulary() const;
 };
 
-/// `files` by name, as Tokenizer::files() returns them.
-std::shared_ptr<const Tokenizer> make_pipeline(TokenizerParts parts, std::map<std::string, std::string> files);
+/// Files by name, which Tokenizer::files() returns. `companions`: those that digest() leaves out, because no id depends
+/// on them.
+std::shared_ptr<const Tokenizer> make_pipeline(TokenizerParts parts, std::map<std::string, std::string> files,
+                                               const std::map<std::string, std::string>& companions);
 
 }  // namespace trireme::tokenizers

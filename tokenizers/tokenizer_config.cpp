@@ -28,7 +28,7 @@ std::vector<Meaning> meanings() {
 
 nlohmann::json parsed(const TokenizerFiles& files, const char* name) {
   const auto found = files.find(name);
-  return found == files.end() ? nlohmann::json::object() : parse_json(found->second.content, found->second.path);
+  return found == files.end() ? nlohmann::json::object() : read_json(found->second.content, found->second.path);
 }
 
 std::string path_of(const TokenizerFiles& files, const char* name) {

@@ -21,7 +21,7 @@ bool is_byte_level(const JsonView& pre_tokenizer) {
 
 TokenizerParts read_tokenizer_json(const TokenizerFiles& files) {
   const auto& file = files.at("tokenizer.json");
-  const auto content = parse_json(file.content, file.path);
+  const auto content = read_json(file.content, file.path);
   const JsonView json(content, file.path);
   // What a text is cut or padded to is the run's choice, not the file's.
   json.allow_only({"version", "truncation", "padding", "added_tokens", "normalizer", "pre_tokenizer", "post_processor",

@@ -134,7 +134,7 @@ TokenizerParts read_vocab_txt(const TokenizerFiles& files) {
 
 TokenizerParts read_vocab_and_merges(const TokenizerFiles& files) {
   const auto& file = files.at("vocab.json");
-  const auto content = parse_json(file.content, file.path);
+  const auto content = read_json(file.content, file.path);
   auto vocabulary = read_vocabulary(JsonView(content, file.path));
   const TokenizerConfig config(files);
   // RoBERTa's and BART's tokenizers have the same files, and put other tokens around a text.

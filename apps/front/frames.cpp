@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
 #include "core/base/version.h"
 
 namespace trireme::apps {
@@ -96,7 +97,7 @@ std::string job_text(const RankJob& job, const std::string& folder) {
 }
 
 FolderAndJob parse_job(const std::string& text) {
-  const auto all = nlohmann::json::parse(text);
+  const auto all = parse_json(text);
   return {all.at("folder"),
           {.program = all.at("program"),
            .environment = all.at("environment"),

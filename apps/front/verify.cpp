@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "apps/config_file.h"
@@ -17,6 +18,7 @@
 #include "apps/layouts.h"
 #include "apps/report.h"
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
 #include "core/base/text.h"
 
 namespace trireme::apps {
@@ -40,7 +42,7 @@ struct Row {
 
 Row read(const std::string& folder) {
   std::ifstream file(folder + "/difference.json");
-  const auto found = nlohmann::json::parse(file);
+  const auto found = parse_json(std::string{std::istreambuf_iterator<char>(file), {}});
   const auto value = [&](const char* key) {  // JSON has no infinity
     return found.at(key).is_null() ? INFINITY : found.at(key).get<double>();
   };

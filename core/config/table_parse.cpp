@@ -12,6 +12,8 @@
 // Parts of toml++ that are not used here are switched off to save compile time.
 #define TOML_ENABLE_FORMATTERS 0
 #define TOML_ENABLE_UNRELEASED_FEATURES 0
+// Few, because destructors call themselves for each level; no option takes a list of lists.
+#define TOML_MAX_NESTED_VALUES 16
 #include <toml++/toml.h>
 
 #include "core/base/error.h"
@@ -20,6 +22,8 @@
 
 namespace trireme::config {
 namespace {
+
+constexpr std::size_t kMostKeyParts = 64;  // a table is made for each, and destroyed by a call within a call
 
 Origin origin_of(const toml::source_region& region, const std::string& source) {
   return {source, static_cast<std::int64_t>(region.begin.line), static_cast<std::int64_t>(region.begin.column)};
@@ -143,11 +147,69 @@ bool has_typographic_quotes(std::string_view line) {
   return false;
 }
 
+/// The end of the string that begins at `at`: behind its closing quotes, or where its line or the text ends.
+std::size_t end_of_string(std::string_view text, std::size_t at) {
+  const char quote = text[at];
+  const bool has_lines = text.substr(at, 3) == std::string(3, quote);
+  const std::string close(has_lines ? 3 : 1, quote);
+  for (at += close.size(); at < text.size(); ++at) {
+    if (text.substr(at).starts_with(close)) {
+      at += close.size();  // of four or five quotes, the first ones are of the string
+      for (int more = 0; has_lines && more < 2 && at < text.size() && text[at] == quote; ++more) ++at;
+      return at;
+    }
+    if (text[at] == '\n' && !has_lines) return at;
+    if (text[at] == '\\' && quote == '"') ++at;
+  }
+  return text.size();
+}
+
+[[noreturn]] void key_is_too_long(const std::string& where) {
+  throw ConfigError(fmt::format("{}: a key of more than {} parts, which no option has", where, kMostKeyParts));
+}
+
+/// Checks the lengths of keys such as a.b.c before the parser makes tables of them. @throws ConfigError
+void check_keys_are_short(std::string_view text, const std::string& source) {
+  std::size_t line = 1, line_begin = 0;
+  std::size_t begin = 0, dots = 0;  // of what may be a key
+  for (std::size_t i = 0; i < text.size();) {
+    const char c = text[i];
+    if (c == '"' || c == '\'') {
+      const auto end = end_of_string(text, i);
+      for (; i < end; ++i)
+        if (text[i] == '\n') {
+          ++line;
+          line_begin = i + 1;
+        }
+      continue;
+    }
+    if (c == '#') {
+      i = std::min(text.find('\n', i), text.size());
+      continue;
+    }
+    if (c == '.' && ++dots == kMostKeyParts) {
+      const auto column = text.find_first_not_of(" \t", begin) - line_begin + 1;
+      key_is_too_long(Origin{source, static_cast<std::int64_t>(line), static_cast<std::int64_t>(column)}.text());
+    }
+    ++i;
+    if (std::string_view("\n=,[]{}").find(c) != std::string_view::npos) {
+      dots = 0;
+      begin = i;
+    }
+    if (c == '\n') {
+      ++line;
+      line_begin = i;
+    }
+  }
+}
+
 /// The parser's message, with the most frequent cause of it.
 std::string explained(const toml::parse_error& error, std::string_view source = {}) {
   std::string text(error.description());
   if (text.find("utf-8") != std::string::npos)
     return "it is not UTF-8 text; save it as UTF-8 without a byte order mark";
+  if (text.find("TOML_MAX_NESTED_VALUES") != std::string::npos)
+    return fmt::format("lists or inline tables nested deeper than {} levels", TOML_MAX_NESTED_VALUES);
   if (has_typographic_quotes(line_of(source, error.source().begin.line)))
     return text + "; a typographic quote is in this line: a string needs plain ones, \"";
   if (text.find("unicode scalar") != std::string::npos || text.find("escape sequence") != std::string::npos)
@@ -173,7 +235,9 @@ FieldValue override_value(const std::string& text, const std::string& origin, co
   const bool bracketed = !text.empty() && std::strchr("\"'[{", text[0]) != nullptr;
   if (text.find('\n') != std::string::npos && !bracketed) return text;
   try {
-    const auto parsed = toml::parse(fmt::format("v = {}\n", text));
+    const auto assignment = fmt::format("v = {}\n", text);
+    if (bracketed) check_keys_are_short(assignment, origin);
+    const auto parsed = toml::parse(assignment);
     const auto& node = *parsed.get("v");
     if (parsed.size() == 1 && (!(node.is_date() || node.is_time() || node.is_date_time())))
       return value_of(node, origin, key);
@@ -190,6 +254,7 @@ std::vector<std::string> split_key(const std::string& path, const std::string& o
   std::vector<std::string> parts;
   std::stringstream stream(path);
   for (std::string part; std::getline(stream, part, '.');) parts.push_back(part);
+  if (parts.size() > kMostKeyParts) key_is_too_long(origin);
   const bool good = parts.size() >= 2 && path.back() != '.' && std::all_of(parts.begin(), parts.end(), is_bare_key);
   if (!good)
     throw ConfigError(fmt::format("{}: write --set SECTION.KEY=VALUE, for example --set train.epochs=5", origin));
@@ -199,6 +264,7 @@ std::vector<std::string> split_key(const std::string& path, const std::string& o
 }  // namespace
 
 Table parse_text(std::string_view text, const std::string& source) {
+  check_keys_are_short(text, source);
   try {
     return convert(toml::parse(text, source), "", source);
   } catch (const toml::parse_error& error) {
@@ -227,7 +293,10 @@ std::string read_text(const std::string& path) {
 Table parse_file(const std::string& path) { return parse_text(read_text(path), path); }
 
 void apply_override(Table& root, const std::string& assignment) {
-  const std::string origin = fmt::format("--set {}", assignment);
+  constexpr std::size_t kMostShown = 400;  // bytes
+  const std::string origin = assignment.size() <= kMostShown
+                                 ? fmt::format("--set {}", assignment)
+                                 : fmt::format("--set {}...", text::printable(assignment.substr(0, kMostShown)));
   const auto equals = assignment.find('=');
   const auto parts = split_key(assignment.substr(0, equals), origin);
   if (equals == std::string::npos)

@@ -106,6 +106,7 @@ data::Datasets open_text_classification(TextClassificationOptions& options, cons
     auto& spec = out.info.spec;
     if (split == data::Split::train) {
       spec = spec_of_texts(how.types, classes_of_labels(table), tokens.tokenizer->vocabulary());
+      spec.tokens = token_ids(*tokens.tokenizer);
       out.info.digest = table.digest;
     }
     number_labels(table, spec.class_names, files.at(data::Split::train));

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "datasets/text/line_reader.h"
@@ -79,7 +80,7 @@ void read_json_documents(const std::string& path, const std::string& key, const 
     if (line->find_first_not_of(" \t") == line->npos) continue;
     nlohmann::json object;
     try {
-      object = nlohmann::json::parse(*line);
+      object = parse_json(*line);
     } catch (const nlohmann::json::exception& error) {
       fail_at_line(path, in.number(), fmt::format("the object of this line, {}", json_problem(error)));
     }

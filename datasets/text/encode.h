@@ -9,6 +9,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/base/cores.h"
 #include "core/base/error.h"
 #include "datasets/text/line_reader.h"
 
@@ -31,7 +32,7 @@ auto encode_all(std::size_t count, const Encode& encode) {
   };
   {
     std::vector<std::jthread> threads;
-    const auto wanted = std::min({kMostThreads, count, std::size_t{std::thread::hardware_concurrency()}});
+    const auto wanted = std::min({kMostThreads, count, static_cast<std::size_t>(usable_cores())});
     while (threads.size() + 1 < wanted) threads.emplace_back(work);
     work();
   }

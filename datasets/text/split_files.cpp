@@ -5,6 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "datasets/folder_entries.h"
 #include "datasets/text/table_reader.h"
 
 namespace trireme::datasets {
@@ -52,9 +53,8 @@ std::map<data::Split, std::string> split_files(const SplitOptions& options, cons
 }
 
 void check_only_texts(const std::string& folder) {
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const auto name = entry.path().filename().string(), ending = entry.path().extension().string();
+  for (const auto& [name, regular] : folder_entries(folder)) {
+    const auto ending = std::filesystem::path(name).extension().string();
     if (is_table(ending) && ending != ".jsonl")  // which holds texts, too
       throw DataError(fmt::format(
           "{}: has {}, a table; data.name = \"text_classification\" reads tables, \"text\" reads .txt and .jsonl",

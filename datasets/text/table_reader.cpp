@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "datasets/text/line_reader.h"
@@ -170,7 +171,7 @@ bool read_jsonl(LineReader& in, const TableColumns& columns, Labels labels,
     if (line->find_first_not_of(" \t") == line->npos) continue;
     nlohmann::json object;
     try {
-      object = nlohmann::json::parse(*line);
+      object = parse_json(*line);
     } catch (const nlohmann::json::exception& error) {
       fail_at_line(
           in.path(), in.number(),

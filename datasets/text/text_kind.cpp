@@ -82,8 +82,7 @@ class DocumentTokeniser {
  public:
   DocumentTokeniser(const tokenizers::Tokenizer& tokenizer, TokenWriter& writer)
       : tokenizer_(tokenizer), writer_(writer) {
-    const auto& special = tokenizer.special();
-    if (const auto end = special.end ? special.end : special.sep)
+    if (const auto end = end_of_text(tokenizer.special()))
       end_ = {*end};
     else
       line_break_ = tokenizer.encode("\n");
@@ -242,6 +241,7 @@ data::Datasets open_blocks(TextOptions& options, const data::OpenContext& contex
     out.of(split) =
         std::make_shared<TokenBlocks>(std::move(range), options.block, tokenizer->vocabulary(), masking, context.seed);
   out.info.spec = out.train->spec();
+  out.info.spec.tokens = token_ids(*tokenizer);
   out.info.source = source_of(options);
   out.info.files = tokenizer->files();
   return out;

@@ -38,6 +38,15 @@ std::shared_ptr<const tokenizers::Tokenizer> load_named_tokenizer(std::string& n
   return tokenizers::load_tokenizer(named);
 }
 
+std::optional<std::int32_t> end_of_text(const tokenizers::SpecialTokens& special) {
+  return special.end ? special.end : special.sep;
+}
+
+nn::TokenIds token_ids(const tokenizers::Tokenizer& tokenizer) {
+  const auto& special = tokenizer.special();
+  return {.begin = special.begin, .end = end_of_text(special), .padding = special.padding};
+}
+
 std::shared_ptr<const tokenizers::Tokenizer> choose_tokenizer(std::optional<std::string>& option,
                                                               const std::optional<std::string>& usual,
                                                               const data::OpenContext& context) {

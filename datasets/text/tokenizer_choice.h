@@ -1,6 +1,7 @@
 // The tokenizer of a data set of texts: what the key data.tokenizer names, or what is beside the weights.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,12 @@ std::string tokenizer_of_weights(const std::string& weights);
 /// Loads what the key names. Sets it to a path that does not depend on the current folder.
 /// @throws DataError, CheckpointError as load_tokenizer() and locate_weights()
 std::shared_ptr<const tokenizers::Tokenizer> load_named_tokenizer(std::string& named);
+
+/// The token that ends a text: the one of that name, or what ends a text of BERT's tokenizers.
+std::optional<std::int32_t> end_of_text(const tokenizers::SpecialTokens& special);
+
+/// For DataSpec::tokens.
+nn::TokenIds token_ids(const tokenizers::Tokenizer& tokenizer);
 
 /// Loads the tokenizer and sets an option that is unset or empty; it holds a path from any folder then. `usual`:
 /// without the key and without weights; nullopt: the key is required. Weights were trained on the tokens of some

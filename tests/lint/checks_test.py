@@ -64,6 +64,29 @@ class IncludeRules(Tree):
         self.assertEqual(self.run_check("check_includes.py", {"core/extra/a.h": ""})[0], 1)
 
 
+class CallRules(Tree):
+    def test_what_is_called_in_one_file_alone(self):
+        for name, line, fine in [("core/base/json_parse.cpp", "auto x = nlohmann::json::parse(text);", True),
+                                 ("core/train/a.cpp", "auto x = nlohmann::json::parse(text);", False),
+                                 ("examples/a.cpp", "auto x = json::parse(file, nullptr, false);", False),
+                                 ("zero/a.cpp", "file >> json;", False),
+                                 ("zero/a.cpp", "auto x = nlohmann::ordered_json::parse(text);", False),
+                                 ("zero/a.cpp", "auto x = parse_json(text);", True),
+                                 ("zero/a.cpp", "catch (const nlohmann::json::parse_error& error) {", True),
+                                 ("zero/a.cpp", "call(x);  // as nlohmann::json::parse() calls it", True),
+                                 ("core/config/table_parse.cpp", "toml::parse(text, source);", True),
+                                 ("apps/a.cpp", "toml::parse_file(path);", False),
+                                 ("core/checkpoint/a.cpp", "thread_ = std::thread(body);", False),
+                                 ("core/comm/cuda/a.cpp", "std::vector<std::jthread> threads;", False),
+                                 ("core/comm/cuda/a.h", "std::thread thread_;", True),
+                                 ("core/data/a.cpp", "std::thread(body).join();", True),
+                                 ("tests/a.cpp", "auto x = nlohmann::json::parse(text);", True)]:
+            with self.subTest(name=name, line=line):
+                code, out = self.run_check("check_calls.py", {name: line + "\n", "core/base/b.h": ""})
+                self.assertEqual(code, 0 if fine else 1, out)
+                self.assertEqual(f"{name}:1:" in out, not fine, out)
+
+
 class PluginAbi(Tree):
     def test_a_changed_header_needs_another_number(self):
         entry = '#include "core/a.h"\n'
@@ -109,6 +132,37 @@ class Documents(Tree):
                 files["README.md"] += text + "\n"
                 code, out = self.run_check("check_docs.py", files)
                 self.assertEqual(code, 0 if fine else 1, out)
+
+
+class Kernels(unittest.TestCase):
+    def run_check(self, name, *instructions):
+        sass = f"arch = sm_90\n\t\tFunction : {name}\n" + "".join(f"    /*0010*/   {i} R1 ;\n" for i in instructions)
+        with tempfile.TemporaryDirectory() as folder:
+            tool = Path(folder, "cuobjdump")
+            tool.write_text("#!/bin/sh\ncat \"$2\"\n")
+            tool.chmod(0o755)
+            library = Path(folder, "library")
+            library.write_text(sass)
+            done = subprocess.run([sys.executable, SCRIPTS / "check_kernels.py", library, tool], capture_output=True)
+            return done.returncode
+
+    def test_packs_and_local_memory(self):
+        packs, single = "8add_normI13__nv_bfloat16Li8ELi3EE", "8add_normI13__nv_bfloat16Li1ELi0EE"
+        for name, instructions, code in [
+            (packs, ["STG.E.128", "STG.E", "STG.E"], 0),
+            (packs, ["STG.E.128", "STG.E", "STG.E", "STG.E"], 1),
+            (packs, ["STG.E.128.SYS"], 0),
+            (packs, ["STG.E.U16"], 1),
+            (packs, ["STG.E.128", "STL.64"], 1),
+            (packs, ["STG.E.128", "@!P0 LDL"], 1),
+            (single, ["STG.E.U16"], 1),  # no kernel of packs was seen
+        ]:
+            with self.subTest(name=name, instructions=instructions):
+                self.assertEqual(self.run_check(name, *instructions), code)
+
+    def test_no_tool(self):
+        done = subprocess.run([sys.executable, SCRIPTS / "check_kernels.py", "library", "CUOBJDUMP-NOTFOUND"])
+        self.assertEqual(done.returncode, 77)
 
 
 if __name__ == "__main__":

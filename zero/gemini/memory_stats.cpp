@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/checkpoint/files.h"
@@ -41,7 +42,7 @@ std::optional<MemoryStats> MemoryStats::read(const std::string& path, const RunK
   if (!std::filesystem::exists(path)) return {};
   MemoryStats stats;
   try {
-    const auto file = nlohmann::json::parse(checkpoint::read_file(path));
+    const auto file = parse_json(checkpoint::read_file(path));
     check_same(section, path, run, file.at("run").get<RunKeys>());
     for (const auto& period : file.at("periods"))
       stats.periods.push_back({period.at("other").get<std::int64_t>(), period.at("gathered").get<std::int64_t>()});

@@ -94,6 +94,47 @@ TEST(Table, RefusesWhatIsNotTomlOrFitsNoOption) {
   EXPECT_EQ(message_of([] { parse_file("/tmp"); }), "/tmp: is a folder; name the TOML file itself");
 }
 
+TEST(Table, RefusesWhatIsNestedTooDeeply) {
+  const auto repeated = [](const std::string& text, int times) {
+    std::string out;
+    for (int i = 0; i < times; ++i) out += text;
+    return out;
+  };
+  const std::string too_long = ": a key of more than 64 parts, which no option has", many = repeated("a.", 100'000);
+  const std::string too_deep = ": not valid TOML: lists or inline tables nested deeper than 16 levels";
+  const struct {
+    std::string text, says;
+  } rows[] = {
+      {repeated("a.", 64) + "b = 1", "a.toml:1:1" + too_long},
+      {"[opt]\n  " + many + "b = 1", "a.toml:2:3" + too_long},
+      {"[" + many + "b]", "a.toml:1:2" + too_long},
+      {"[[" + many + "b]]", "a.toml:1:3" + too_long},
+      {"x = 1.5 # 1.2\ny = {a.b = 1, " + many + "c = 1}", "a.toml:2:15" + too_long},
+      {repeated("\"a.\" . ", 64) + "b = 1", "a.toml:1:1" + too_long},
+      {"x = \"\"\"\n\\\"\"\"\"\"\n" + many + "b = 1", "a.toml:3:1" + too_long},
+      {"x = '''a''''' # ' \n" + many + "b = 1", "a.toml:2:1" + too_long},
+      {"x = '\\'\n" + many + "b = 1", "a.toml:2:1" + too_long},
+      {"x = " + repeated("[", 200'000), "a.toml:1:21" + too_deep},
+      {"x = " + repeated("{a=", 100'000), "a.toml:1:53" + too_deep},
+      {repeated("a.", 63) + "b = [[1], [2]]",
+       "a.toml:1:127: " + repeated("a.", 63) + "b must be a list of one type: numbers or strings"},
+  };
+  for (const auto& [text, says] : rows)
+    EXPECT_EQ(message_of([&, &text = text] { parse_text(text, "a.toml"); }), says) << text.substr(0, 60);
+  for (const auto& text : {repeated("a.", 63) + "b = 1", "x = \"" + many + "\"", "x = '" + many + "'", "# " + many,
+                           "x = \"\"\"" + many + "\n" + many + "\"\"\"\""})
+    EXPECT_NO_THROW(parse_text(text, "a.toml")) << text.substr(0, 60);
+  Table root;
+  const auto overridden = [&](const std::string& assignment) {
+    return message_of([&] { apply_override(root, assignment); });
+  };
+  EXPECT_EQ(overridden(many + "b=1"), "--set " + many.substr(0, 400) + "..." + too_long);
+  EXPECT_NE(overridden("a.b={" + many + "c = 1}").find(too_long), std::string::npos);
+  EXPECT_NE(overridden("a.b=" + repeated("[", 100'000)).find("nested deeper than 16 levels"), std::string::npos);
+  apply_override(root, "run.dir=" + repeated("../", 200));
+  EXPECT_EQ(std::get<std::string>(root.table("run")->find("dir")->value), repeated("../", 200));
+}
+
 TEST(Read, FillsAStructAndKeepsDefaults) {
   const auto none = read(nullptr, fields());
   EXPECT_EQ(none.count, 1);

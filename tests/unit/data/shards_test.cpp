@@ -53,7 +53,8 @@ TEST(Shards, AnEpochIsShuffledByShardAndBuffer) {
 
 TEST(Shards, AreNamedByPatterns) {
   const Folder folder;
-  for (const auto* name : {"t-8.tar", "t-9.tar", "t-10.tar", "t-08.tar", "u/b.tar", "u/a.tar", "u/c.txt", "{x}.tar"})
+  for (const auto* name : {"t-8.tar", "t-9.tar", "t-10.tar", "t-08.tar", "u/b.tar", "u/a.tar", "u/c.txt", "{x}.tar",
+                           "u/.c.tar", ".u/d.tar", "u/e.tar/f.tar"})
     folder.write(name, "");
   std::filesystem::create_directories(folder.path("empty"));
   const struct {
@@ -63,9 +64,12 @@ TEST(Shards, AreNamedByPatterns) {
                {"t-{8..10}.tar", {"t-8.tar", "t-9.tar", "t-10.tar"}},
                {"t-{08..08}.tar", {"t-08.tar"}},
                {"{u/b,t-8}.tar", {"u/b.tar", "t-8.tar"}},
-               {"{t-?,u/*}.tar", {"t-8.tar", "t-9.tar", "u/a.tar", "u/b.tar"}},
+               {"{t-?,u/[a-d]}.tar", {"t-8.tar", "t-9.tar", "u/a.tar", "u/b.tar"}},
                {"t-*.tar", {"t-08.tar", "t-10.tar", "t-8.tar", "t-9.tar"}},
                {"u", {"u/a.tar", "u/b.tar"}},
+               {"*/[a-d]*.tar", {"u/a.tar", "u/b.tar"}},
+               {"u/.c.tar", {"u/.c.tar"}},
+               {".u", {".u/d.tar"}},
                {"{x}.tar", {"{x}.tar"}}};
   for (const auto& c : cases) {
     std::vector<std::string> want;

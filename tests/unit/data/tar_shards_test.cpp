@@ -115,7 +115,8 @@ TEST_F(TarShards, ReadsTheMembersOfAKeyInEveryFormOfTar) {
   folder.write(
       "set/train-00.tar",
       member("pax_global_header", "30 comment=made by a test    \n", 'g') + member("./", "", '5') +
-          member("__index__.json", "{}") + member("./._0000.png", "resource fork") + member("README", "text") +
+          member("__index__.json", "{}") + member("./._0000.png", "resource fork") +
+          member(".cache/0009.png", png_of(9)) + member(".cache/0009.cls", "0") + member("README", "text") +
           member("0000.cls", " 2\n") + member("0000.PNG", png_of(0)) + member("0000.json", R"({"label": 1})") +
           member("0001.json", R"({"label": 1, "name": "b"})") + member("0001.jpeg", png_of(1)) +
           member("0002.seg.png", png_of(9)) + member("0002.png", png_of(2)) + member("0002.cls", "0") +
@@ -147,6 +148,9 @@ TEST_F(TarShards, ReadsTheMembersOfAKeyInEveryFormOfTar) {
   const auto digest = data.info.digest;
   data = open(named);
   EXPECT_EQ(data.info.spec.class_names, named.classes);
+  auto alike = named;
+  alike.classes = {"crane", "rust", "crane"};  // the labels are numbers, so that names need not differ
+  EXPECT_EQ(open(alike).info.spec.class_names, alike.classes);
   EXPECT_EQ(data.test->size(), 2);
   EXPECT_EQ(data.info.digest, digest);
   folder.write("set/train-02.tar", shard(13, 7));
@@ -277,7 +281,9 @@ TEST_F(TarShards, SaysWhatIsWrong) {
        ": key \"b\": its .cls is \"\" instead of the number of a class"},
       {"JSON without a label", image + member("b.json", R"({"label": "cat"})"),
        ": key \"b\": its .json has no integer \"label\" or \"cls\""},
-      {"damaged JSON", image + member("b.json", "{"), ": key \"b\": its .json has no integer \"label\" or \"cls\""},
+      {"damaged JSON", image + member("b.json", "{"), ": key \"b\": its .json, line 1, column 2: not valid JSON"},
+      {"deep JSON", image + member("b.json", std::string(200'000, '[')),
+       ": key \"b\": its .json, line 1, column 129: nested deeper than 128 levels"},
       {"a negative label", image + member("b.cls", "-100"), ": key \"b\": the label -100 is not 0 to 999999"},
       {"a label that is no class", sample + image + member("b.cls", "3"),
        ": b.png: the label 3 is not 0 to 2: data.classes has 3 names; correct the label or add names"},

@@ -131,6 +131,8 @@ TEST_F(TextBlocks, MegatronFilesAndFolders) {
   folder_.write("set/train.bin", bytes_of(ids));
   static_cast<void>(write("set/valid/part-1.txt", "abcd"));
   static_cast<void>(write("set/valid/part-2.txt", "efgh"));
+  for (const auto* hidden : {".part-2.txt", "._part-1.txt", ".old/part-1.txt"})
+    static_cast<void>(write(std::string("set/valid/") + hidden, "hidden"));
   auto o = options("");
   o.validation = "";
   o.path = folder_.path("set");
@@ -214,6 +216,8 @@ TEST_F(TextBlocks, Errors) {
       {"a.txt", "ab\ncd\xFF",
        "a.txt:2: byte 3 of this line, 0xFF, is not UTF-8; convert the file, as with `iconv -f latin1 -t utf-8`"},
       {"a.jsonl", "{\"text\":\"a\"}\n\nx", "a.jsonl:3: the object of this line, line 1, column 1: not valid JSON"},
+      {"a.jsonl", "{\"text\":\"a\"}\n{\"text\":" + std::string(200'000, '['),
+       "a.jsonl:2: the object of this line, line 1, column 136: nested deeper than 128 levels"},
       {"a.jsonl", "[1]", "a.jsonl:1: not a JSON object; each line holds one, as {\"text\": \"...\"}"},
       {"a.jsonl", "{\"tex\":\"a\"}",
        "a.jsonl:1: there is no text under \"text\", which data.text_key names (the keys: tex); did you mean \"tex\"?"},
@@ -277,6 +281,7 @@ TEST_F(TextBlocks, Errors) {
   o.path = folder_.path("parts");
   static_cast<void>(write("parts/validation-00000-of-00001.txt", "abcdefgh"));
   static_cast<void>(write("parts/other.txt", "abcdefgh"));
+  static_cast<void>(write("parts/.train-00000-of-00001.csv", "hidden"));
   EXPECT_EQ(
       error_of(datasets::text(o)),
       "parts: validation-00000-of-00001.txt seems to be a part of one split, but all files of the folder would be "

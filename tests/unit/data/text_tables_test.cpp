@@ -119,7 +119,7 @@ TEST_F(TextTables, ErrorsNameFileAndLine) {
   pair.text_pair = "secnd";
   other.text = "phrase";
   const struct {
-    const char *ending, *text, *message;
+    std::string ending, text, message;
     TextClassificationOptions more = {};
   } cases[] = {
       {".tsv", "", "train.tsv: is empty"},
@@ -151,6 +151,10 @@ TEST_F(TextTables, ErrorsNameFileAndLine) {
       {".jsonl", "{\"text\":\"a\",\"label\":0}\n{\"text\":\"b\"\n",
        "train.jsonl:2: the object of this line, line 1, column 12: not valid JSON; each line holds one, as {\"text\": "
        "\"...\", \"label\": 0}"},
+      {".jsonl", "{\"text\":\"a\",\"label\":" + std::string(200'000, '['),
+       "train.jsonl:1: the object of this line, line 1, column 148: nested deeper than 128 levels; each line holds "
+       "one, "
+       "as {\"text\": \"...\", \"label\": 0}"},
       {".jsonl", "[1]\n", "train.jsonl:1: not a JSON object"},
       {".jsonl", "{\"text\":\"a\",\"label\":0}\n{\"text\":\"b\"}\n",
        "train.jsonl:2: there is no column \"label\", which data.label names (the columns: text)"},

@@ -1,0 +1,25 @@
+// What counts as data in a folder or an archive: everything but what is hidden, which has a name that begins with a dot
+// (".DS_Store", "._a.png", ".ipynb_checkpoints"). Every kind of data lists folders by this rule; what a user names in
+// the configuration or on the command line is taken, whatever its name.
+#pragma once
+
+#include <filesystem>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme::datasets {
+
+/// Whether a name is hidden, or one of the folders in which a relative path places it.
+bool is_hidden(std::string_view path);
+
+/// A name in a folder. `regular`: the folder itself says that it is a regular file, so that no stat() is needed.
+struct FolderEntry {
+  std::string name;
+  bool regular;
+};
+
+/// What a folder holds, in byte order of the names. @throws DataError when it cannot be read
+std::vector<FolderEntry> folder_entries(const std::filesystem::path& folder);
+
+}  // namespace trireme::datasets
