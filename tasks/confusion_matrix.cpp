@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "core/base/text.h"
+#include "core/data/class_names.h"
 #include "core/nn/data_spec.h"
 #include "core/nn/index_checks.h"
 
@@ -43,7 +44,8 @@ nlohmann::json or_null(const std::optional<double>& value) { return value ? nloh
 
 class ConfusionMatrix final : public TaskReport {
  public:
-  ConfusionMatrix(std::int64_t classes, std::vector<std::string> names) : classes_(classes), names_(std::move(names)) {
+  ConfusionMatrix(std::int64_t classes, const std::vector<std::string>& names)
+      : classes_(classes), names_(data::distinct_names(names)) {
     for (auto i = static_cast<std::int64_t>(names_.size()); i < classes; ++i) names_.push_back(std::to_string(i));
   }
 
@@ -133,13 +135,13 @@ class ConfusionMatrix final : public TaskReport {
   }
 
   std::int64_t classes_;
-  std::vector<std::string> names_;  ///< one for each class
+  std::vector<std::string> names_;  ///< one for each class, all different
 };
 
 }  // namespace
 
-std::unique_ptr<const TaskReport> confusion_matrix(std::int64_t classes, std::vector<std::string> names) {
-  return std::make_unique<ConfusionMatrix>(classes, std::move(names));
+std::unique_ptr<const TaskReport> confusion_matrix(std::int64_t classes, const std::vector<std::string>& names) {
+  return std::make_unique<ConfusionMatrix>(classes, names);
 }
 
 }  // namespace trireme::tasks

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/data/class_names.h"
 #include "core/data/dataset_around.h"
 #include "core/data/rows.h"
 #include "core/nn/index_checks.h"
@@ -52,7 +53,8 @@ class Relabelled final : public DatasetAround, public RowSamples {
 }  // namespace
 
 bool is_reordering(const std::vector<std::string>& classes, const std::vector<std::string>& others) {
-  return classes != others && std::is_permutation(classes.begin(), classes.end(), others.begin(), others.end());
+  return classes != others && !alike_classes(classes) &&
+         std::is_permutation(classes.begin(), classes.end(), others.begin(), others.end());
 }
 
 Datasets relabel(Datasets data, const std::vector<std::string>& classes) {

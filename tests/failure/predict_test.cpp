@@ -175,6 +175,13 @@ TEST(Predict, PrintsWhatItCanRead) {
   EXPECT_EQ(plain.code, 0) << plain.err;
   EXPECT_TRUE(plain.out.starts_with(photos + "/a.PNG   " + fields[1] + " ")) << plain.out;
   EXPECT_NE(plain.out.find(" %   " + fields[3] + " "), std::string::npos) << plain.out;
+
+  auto config = json_of(run.dir() + "/model/config.json");
+  config["id2label"] = {{"0", "crane"}, {"1", "bird"}, {"2", "crane"}};
+  std::ofstream(run.dir() + "/model/config.json") << config;
+  const auto alike = predict({run.dir(), photos + "/a.PNG", "--top", "3"});
+  for (const auto* name : {"   crane (0) ", "   bird ", "   crane (2) "})
+    EXPECT_NE(alike.out.find(name), std::string::npos) << alike.out;
 }
 
 TEST(Predict, Refuses) {

@@ -112,6 +112,10 @@ TEST(Tasks, AConfusionMatrixCountsLabelsThatCount) {
             "0 a                         1  2  0\n"
             "1 b                         0  1  0\n"
             "2 c                         0  0  0");
+  options.data.class_names = {"a", "b", "a"};
+  const auto alike = classification(options)->report();
+  EXPECT_EQ(alike->json(totals)["classes"], (nlohmann::json{"a (0)", "b", "a (2)"}));
+  EXPECT_NE(alike->text(totals).find("\na (2) "), std::string::npos) << alike->text(totals);
   EXPECT_EQ(regression(options_for(at::kFloat, {}))->report(), nullptr);
 }
 
