@@ -15,10 +15,54 @@
 
 namespace trireme::models {
 
+/// What a kind of model does with the keys of transformers' configuration: each key of its class is in one list.
+/// tests/unit/models/config_keys_test.cpp compares the lists with the classes.
+struct HfKeys {
+  nlohmann::json used;                 ///< they set options; with the values that a missing key implies
+  nlohmann::json fixed;                ///< other values than these are refused: the model would compute something else
+  std::vector<std::string> no_effect;  ///< on the outputs and the loss of this model, or read by others than its kind
+};
+
+/// The keys that all configurations have. A kind's own lists come first.
+inline const HfKeys& common_hf_keys() {
+  static const HfKeys keys{
+      .used = nlohmann::json::object(),
+      .fixed = {{"is_encoder_decoder", false}, {"pruned_heads", nlohmann::json::object()}},
+      .no_effect = {// Read for the task and the names of the classes.
+                    "architectures", "id2label", "label2id", "model_type", "problem_type",
+                    // Of the program, and of memory.
+                    "_name_or_path", "chunk_size_feed_forward", "dtype", "finetuning_task", "output_attentions",
+                    "output_hidden_states", "output_scores", "prefix", "return_dict", "return_dict_in_generate",
+                    "task_specific_params", "tf_legacy_loss", "tokenizer_class", "torchscript", "transformers_version",
+                    "use_bfloat16", "use_cache",
+                    // Of models with an encoder and a decoder.
+                    "add_cross_attention", "cross_attention_hidden_size", "decoder_start_token_id", "is_decoder",
+                    "tie_encoder_decoder",
+                    // Of generation.
+                    "bad_words_ids", "begin_suppress_tokens", "bos_token_id", "diversity_penalty", "do_sample",
+                    "early_stopping", "encoder_no_repeat_ngram_size", "eos_token_id",
+                    "exponential_decay_length_penalty", "forced_bos_token_id", "forced_eos_token_id", "length_penalty",
+                    "max_length", "min_length", "no_repeat_ngram_size", "num_beam_groups", "num_beams",
+                    "num_return_sequences", "pad_token_id", "remove_invalid_values", "repetition_penalty",
+                    "sep_token_id", "suppress_tokens", "temperature", "top_k", "top_p", "typical_p",
+                    // Of models with tokens and a head that scores them.
+                    "tie_word_embeddings"}};
+  return keys;
+}
+
 /// A model's config.json, whose values go into options.
 class HfConfig {
  public:
   HfConfig(nlohmann::json values, const std::string& file) : values_(std::move(values)), file_(file) {}
+  /// The same with the values that missing keys imply. @throws ConfigError for another value of a fixed key
+  HfConfig(const HfKeys& keys, const nlohmann::json& values, const std::string& file)
+      : values_(keys.used), file_(file) {
+    values_.update(values);
+    for (const auto* list : {&keys.fixed, &common_hf_keys().fixed})
+      for (const auto& [key, value] : list->items()) check_only(key, value);
+  }
+  /// null: there is none
+  [[nodiscard]] nlohmann::json value(const char* name) const { return values_.value(name, nlohmann::json()); }
 
   /// Copies the value of `name` into `option` if the user did not set it; otherwise the two must be equal. `cause`: the
   /// key that the user wrote, if it is not `key`.
@@ -38,16 +82,18 @@ class HfConfig {
   void take_default(const char* name, const char* key, std::optional<T>& option) const {
     if (!option) take(name, key, option);
   }
-  /// @throws ConfigError unless `name` is missing or is `supported`
-  void check_only(const char* name, const nlohmann::json& supported) const {
-    if (const auto value = values_.value(name, supported); value != supported)
-      refuse(fmt::format("has {} = {}; only {} is supported", name, value.dump(), supported.dump()));
-  }
   [[noreturn]] void refuse(const std::string& problem) const {
     throw ConfigError(fmt::format("model.weights: {} {}", file_, problem));
   }
 
  private:
+  /// @throws ConfigError unless `name` is missing or is `supported`; null is Python's false
+  void check_only(const std::string& name, const nlohmann::json& supported) const {
+    const auto value = values_.value(name, supported);
+    const bool off = supported == false || supported.empty();
+    if (value != supported && !(off && value.is_null()))
+      refuse(fmt::format("has {} = {}; only {} is supported", name, value.dump(), supported.dump()));
+  }
   template <class T>
   T get(const char* name) const {
     try {
@@ -64,7 +110,22 @@ class HfConfig {
   std::string file_;
 };
 
-/// Adds id2label and label2id: the classes by number. Those without a name are called LABEL_N, as by Hugging Face.
+/// The token id of pad_token_id, whose embedding gets no gradient; -1: there is none. As in torch.nn.Embedding, a
+/// negative one counts from the end. @throws ConfigError
+inline std::int64_t padding_id(const HfConfig& config, std::int64_t vocab_size) {
+  std::optional<std::int64_t> id;
+  config.take("pad_token_id", "pad_token_id", id);
+  if (!id) return -1;
+  if (*id < -vocab_size || *id >= vocab_size)
+    config.refuse(fmt::format("has pad_token_id = {}, which is none of its {} token ids", *id, vocab_size));
+  return *id < 0 ? *id + vocab_size : *id;
+}
+/// null for -1
+inline nlohmann::json stored_id(std::int64_t id) { return id < 0 ? nlohmann::json() : nlohmann::json(id); }
+
+/// Adds id2label and label2id: the classes by number. Those without a name are called LABEL_N, as by Hugging Face. Of
+/// classes with one name, id2label has all, and label2id, whose keys are the names, the last one, as transformers makes
+/// it from id2label. Nothing is lost: the classes of weights are read from id2label.
 inline void add_labels(nlohmann::json& config, std::int64_t classes, const std::vector<std::string>& names) {
   config["id2label"] = config["label2id"] = nlohmann::json::object();
   for (std::int64_t i = 0; i < classes; ++i) {

@@ -130,11 +130,17 @@ std::vector<shard::Slice> adapter_slices(const std::vector<shard::Slice>& state,
   std::set<std::string> frozen;
   for (const auto& parameter : nn::declarations(model))
     if (!parameter.value.requires_grad()) frozen.insert(parameter.name);
+  const auto tied = nn::saved_modules(model).copies;
   std::vector<shard::Slice> out;
-  for (auto slice : state) {
-    if (frozen.count(slice.placement.name) != 0) continue;
-    slice.placement.name = kPrefix + slice.placement.name;
+  const auto add = [&](shard::Slice slice, const std::string& name) {
+    slice.placement.name = kPrefix + name;
     out.push_back(std::move(slice));
+  };
+  for (const auto& slice : state) {
+    const auto& name = slice.placement.name;
+    if (frozen.count(name) == 0) add(slice, name);
+    for (const auto& row : tied)
+      if (row.copy_of == name) add(slice, row.stored);
   }
   return out;
 }
@@ -144,8 +150,9 @@ FileDigest save_adapters(const std::string& folder, const std::vector<shard::Sli
   SliceSource source(adapter_slices(state, model), mesh);
   return source.write([&] {
     make_folder(folder);
-    const auto digest = write_tensors(path_in(folder, kAdapterTensors), source.entries(), file_order(source.entries()),
-                                      [&](std::size_t i) { return source.value(i); }, {{"format", "pt"}});
+    const auto digest = write_tensors(
+        path_in(folder, kAdapterTensors), source.entries(), file_order(source.entries()),
+        [&](std::size_t i) { return source.value(i); }, export_metadata());
     write_texts(folder, texts);
     return digest;
   });

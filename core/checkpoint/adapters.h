@@ -1,6 +1,6 @@
 // Adapters (core/nn/lora.h) in the format of Hugging Face's PEFT: a folder with adapter_config.json and
 // adapter_model.safetensors. The file holds what is trained, and the model's buffers, which a training may change; its
-// names begin with "base_model.model.".
+// names begin with "base_model.model.". Of tensors that the model ties it holds each one (nn::saved_modules()).
 #pragma once
 
 #include <map>
@@ -28,7 +28,8 @@ void load_weights_and_adapters(const std::string& weights, const std::string& ad
 
 /// Fills the parameters that PEFT's file holds: all adapters, and any others. The names of a PeftModel are read too:
 /// "lora_A.default.weight" for "lora_A.weight".
-/// @throws CheckpointError when an adapter is missing or does not fit, or the file has tensors that the model lacks.
+/// @throws CheckpointError when an adapter is missing or does not fit, or the file has tensors that the model lacks;
+/// ConfigError when the file has two values for one tensor of the model, or one of two that are tied.
 void load_adapters(const std::string& folder_or_file, const std::vector<nn::Parameter>& parameters, const Log& log,
                    const OtherTensors& others);
 

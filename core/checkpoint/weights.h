@@ -57,8 +57,9 @@ OtherTensors other_tensors(nn::Model& model);
 /// logged. Tensors of the file that the model lacks are counted in a warning, except redundant ones; they are an error
 /// if they are those of further layers, because the model then has another depth than the weights. Buffers of `others`
 /// that the file lacks keep their values, with a warning.
-/// @throws CheckpointError that lists what is missing or does not fit; no parameter has changed then. NonFiniteError
-/// that names a tensor whose slice on this rank has a NaN or an infinity.
+/// @throws CheckpointError that lists what is missing or does not fit, ConfigError for two tensors that differ and of
+/// which the model has one (a tied head); no parameter has changed then. NonFiniteError that names a tensor whose slice
+/// on this rank has a NaN or an infinity.
 void load_weights(const std::string& folder_or_file, const std::vector<nn::Parameter>& parameters,
                   const std::string& head_prefix, const Log& log, const OtherTensors& others = {});
 

@@ -4,6 +4,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -26,12 +27,18 @@ struct SampleTensor {
   friend bool operator==(const SampleTensor&, const SampleTensor&) = default;
 };
 
+/// The ids of a tokenizer's tokens that begin and end a text and that pad a batch; unset: it has none.
+struct TokenIds {
+  std::optional<std::int64_t> begin{}, end{}, padding{};
+};
+
 struct DataSpec {
   std::vector<SampleTensor> inputs{}, targets{};
   std::int64_t classes = 0;                ///< labels are 0 to classes - 1; 0: there are no such labels
   std::int64_t vocabulary = 0;             ///< token ids are 0 to vocabulary - 1; 0: unknown
   bool ignored_labels = true;              ///< some labels may be -100, which do not count; false: none is
   std::vector<std::string> class_names{};  ///< empty, or one per class
+  std::optional<TokenIds> tokens{};        ///< of the tokenizer that reads the data; unset: none does
 
   /// Null when there is no such tensor.
   [[nodiscard]] const SampleTensor* input(std::string_view name) const;

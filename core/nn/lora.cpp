@@ -100,6 +100,32 @@ std::vector<Linear*> targets_of(Model& model, const LoraOptions& options) {
   return out;
 }
 
+bool is_inside(std::string_view path, std::string_view module) {
+  return path.size() > module.size() && path.starts_with(module) && path[module.size()] == '.';
+}
+
+/// Adds the path, unless a module around it is there; those inside it are removed.
+void add_outermost(std::vector<std::string>& modules, const std::string& path) {
+  if (std::any_of(modules.begin(), modules.end(),
+                  [&](const auto& each) { return each == path || is_inside(path, each); }))
+    return;
+  std::erase_if(modules, [&](const auto& each) { return is_inside(each, path); });
+  modules.push_back(path);
+}
+
+/// PEFT names both modules of tensors that are tied, of which the model has one. Returns whether the pattern names the
+/// other one. @throws ConfigError when the model's own is not trained
+bool names_tied_copy(const std::string& pattern, const Model& model, const std::vector<std::string>& patterns) {
+  for (const auto& row : model.redundant_tensors()) {
+    if (row.copy_of.empty() || !names_module_of(pattern, without_last_part(row.stored))) continue;
+    const auto original = without_last_part(row.copy_of);
+    if (any_names_module_of(patterns, original)) return true;
+    throw ConfigError(
+        fmt::format("lora.train: \"{}\" has the tensor of \"{}\" in this model; name that module", pattern, original));
+  }
+  return false;
+}
+
 void check_modules(Model& model, const std::vector<std::string>& patterns) {
   for (const auto& pattern : patterns) {
     std::set<std::string> modules;
@@ -109,7 +135,7 @@ void check_modules(Model& model, const std::vector<std::string>& patterns) {
       any = any || names_module_of(pattern, module);
       modules.emplace(last_part(module));
     }
-    if (any) continue;
+    if (any || names_tied_copy(pattern, model, patterns)) continue;
     const std::vector<std::string> names(modules.begin(), modules.end());
     throw ConfigError(fmt::format("lora.train: \"{}\" matches no module that has parameters{}", pattern,
                                   text::did_you_mean(pattern, names)));
@@ -173,9 +199,22 @@ std::vector<std::string> trained_modules(Model& model) {
   std::vector<std::string> out;
   for (const auto& item : model.named_parameters()) {
     if (!item.value().requires_grad() || adapters.count(item.value().unsafeGetTensorImpl()) != 0) continue;
-    const std::string module(without_last_part(item.key()));
-    if (std::find(out.begin(), out.end(), module) == out.end()) out.push_back(module);
+    add_outermost(out, std::string(without_last_part(item.key())));
   }
+  return out;
+}
+
+SavedModules saved_modules(Model& model) {
+  SavedModules out{trained_modules(model), {}};
+  const auto in_saved = [&](const std::string& tensor) {
+    return std::any_of(out.paths.begin(), out.paths.end(), [&](const auto& path) { return is_inside(tensor, path); });
+  };
+  const auto tied = model.redundant_tensors();
+  for (const auto& row : tied)
+    if (!row.copy_of.empty() && in_saved(row.copy_of))
+      add_outermost(out.paths, std::string(without_last_part(row.stored)));
+  for (const auto& row : tied)
+    if (!row.copy_of.empty() && in_saved(row.stored)) out.copies.push_back(row);
   return out;
 }
 

@@ -14,6 +14,7 @@
 
 #include "core/nn/linear.h"
 #include "core/nn/lora_options.h"
+#include "core/nn/naming.h"
 
 namespace trireme::nn {
 
@@ -39,7 +40,15 @@ void add_lora(Model& model, const LoraOptions& options);
 std::vector<Linear*> adapted_layers(Model& model);
 /// The last parts of their paths, sorted, each once: "query".
 std::vector<std::string> last_parts(const std::vector<Linear*>& layers);
-/// The paths of the modules that are trained in full, each once, in registration order.
+/// The paths of the modules that are trained in full, without those inside another, in registration order.
 std::vector<std::string> trained_modules(Model& model);
+
+/// What PEFT saves in full. It gives each of these modules a tensor of its own, also where the model ties two tensors,
+/// so that a tensor and its copies (Model::redundant_tensors()) must be saved together.
+struct SavedModules {
+  std::vector<std::string> paths;       ///< trained_modules() and those of copies, without those inside another
+  std::vector<RedundantTensor> copies;  ///< the tied tensors of these modules, which the model has under another name
+};
+SavedModules saved_modules(Model& model);
 
 }  // namespace trireme::nn

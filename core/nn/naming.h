@@ -22,7 +22,8 @@ struct StoredName {
 /// A stored tensor that a model does not need: a buffer of earlier versions of a library, or a copy of another tensor.
 struct RedundantTensor {
   std::string stored;     ///< a pattern for the last parts of its name
-  std::string copy_of{};  ///< the parameter of which it is a copy; "": its values do not matter
+  std::string copy_of{};  ///< the parameter of which it is a copy, and `stored` then a name; "": values do not matter
+  std::string remedy{};   ///< what to do where a file's copy differs; "": such a file does not fit
   [[nodiscard]] bool matches(const std::string& name) const;
 };
 

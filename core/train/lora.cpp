@@ -143,7 +143,7 @@ std::vector<std::string> target_modules(const LoraSection& lora, nn::Model& mode
 
 json adapter_config(const Prepared& p, nn::Model& model) {
   const auto& lora = *p.config.lora;
-  const auto trained = nn::trained_modules(model);
+  const auto saved = nn::saved_modules(model).paths;
   const auto layers = nn::adapted_layers(model);
   const bool transposed =
       std::any_of(layers.begin(), layers.end(), [](const auto* layer) { return layer->options().stored_transposed; });
@@ -156,7 +156,7 @@ json adapter_config(const Prepared& p, nn::Model& model) {
           {"lora_alpha", whole ? json(static_cast<std::int64_t>(lora.alpha)) : json(lora.alpha)},
           {"lora_dropout", lora.dropout},
           {"target_modules", target_modules(lora, model)},
-          {"modules_to_save", trained.empty() ? json() : json(trained)},
+          {"modules_to_save", saved.empty() ? json() : json(saved)},
           {"bias", "none"},
           {"fan_in_fan_out", transposed},
           {"init_lora_weights", true},

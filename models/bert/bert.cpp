@@ -37,7 +37,7 @@ std::shared_ptr<nn::Embedding> embedding(const Options& o, std::int64_t vocabula
 class Embeddings : public nn::Block {
  public:
   explicit Embeddings(const Options& o)
-      : word_embeddings(register_module("word_embeddings", embedding(o, *o.vocab_size, o.padding_id))),
+      : word_embeddings(register_module("word_embeddings", embedding(o, *o.vocab_size, *o.padding_id))),
         positions_(register_module("position_embeddings", embedding(o, *o.max_positions))),
         types_(register_module("token_type_embeddings", embedding(o, *o.type_vocab_size))),
         norm_(register_module("LayerNorm", norm(o))),
@@ -148,7 +148,7 @@ std::shared_ptr<nn::Block> class_head(const Options& o, torch::nn::Module& model
   } else {
     add(bert, "all_tokens", std::make_shared<nn::AllTokens>());
   }
-  add(model, "dropout", std::make_shared<nn::Dropout>(*o.dropout));
+  add(model, "dropout", std::make_shared<nn::Dropout>(*o.classifier_dropout));
   add(model, "classifier", linear(o, *o.hidden_size, o.classes));
   return std::make_shared<HeadBlock>(layers,
                                      std::vector<std::shared_ptr<torch::nn::Module>>(layers.begin(), layers.end()));

@@ -8,23 +8,6 @@
 namespace trireme::models::bert {
 namespace {
 
-/// The values that a config.json implies for missing keys.
-nlohmann::json hf_defaults() {
-  return {{"hidden_size", 768},
-          {"num_hidden_layers", 12},
-          {"num_attention_heads", 12},
-          {"intermediate_size", 3072},
-          {"vocab_size", 30522},
-          {"max_position_embeddings", 512},
-          {"type_vocab_size", 2},
-          {"hidden_act", "gelu"},
-          {"layer_norm_eps", 1e-12},
-          {"hidden_dropout_prob", 0.1},
-          {"attention_probs_dropout_prob", 0.1},
-          {"initializer_range", 0.02},
-          {"pad_token_id", 0}};
-}
-
 const char* architecture_of(Head head) {
   return head == Head::masked_lm  ? "BertForMaskedLM"
          : head == Head::sequence ? "BertForSequenceClassification"
@@ -33,13 +16,32 @@ const char* architecture_of(Head head) {
 
 }  // namespace
 
+const HfKeys& hf_keys() {
+  static const HfKeys keys{.used = {{"hidden_size", 768},
+                                    {"num_hidden_layers", 12},
+                                    {"num_attention_heads", 12},
+                                    {"intermediate_size", 3072},
+                                    {"vocab_size", 30522},
+                                    {"max_position_embeddings", 512},
+                                    {"type_vocab_size", 2},
+                                    {"hidden_act", "gelu"},
+                                    {"layer_norm_eps", 1e-12},
+                                    {"hidden_dropout_prob", 0.1},
+                                    {"attention_probs_dropout_prob", 0.1},
+                                    {"classifier_dropout", nullptr},
+                                    {"initializer_range", 0.02},
+                                    {"pad_token_id", 0}},
+                           .fixed = {{"is_decoder", false},
+                                     {"add_cross_attention", false},
+                                     {"position_embedding_type", "absolute"},
+                                     {"tie_word_embeddings", true}},
+                           .no_effect = {}};
+  return keys;
+}
+
 bool Kind::from_hf(void* options, const nlohmann::json& values, const std::string& file) const {
   if (!values.is_object() || values.value("model_type", nlohmann::json()) != "bert") return false;
-  auto complete = hf_defaults();
-  complete.update(values);
-  const HfConfig config(std::move(complete), file);
-  config.check_only("is_decoder", false);
-  config.check_only("tie_word_embeddings", true);
+  const HfConfig config(hf_keys(), values, file);
   auto& o = *static_cast<Options*>(options);
   config.take("hidden_size", "hidden_size", o.hidden_size);
   config.take("num_hidden_layers", "num_layers", o.num_layers);
@@ -53,9 +55,8 @@ bool Kind::from_hf(void* options, const nlohmann::json& values, const std::strin
   config.take_default("hidden_dropout_prob", "dropout", o.dropout);
   config.take_default("attention_probs_dropout_prob", "attention_dropout", o.attention_dropout);
   config.take_default("initializer_range", "initializer_range", o.initializer_range);
-  std::optional<std::int64_t> padding;
-  config.take("pad_token_id", "pad_token_id", padding);
-  o.padding_id = padding.value_or(-1);
+  config.take("classifier_dropout", "classifier_dropout", o.weights_classifier_dropout);
+  o.padding_id = padding_id(config, *o.vocab_size);
   return true;
 }
 
@@ -75,8 +76,11 @@ nlohmann::json Kind::to_hf(const void* options) const {
                         {"attention_probs_dropout_prob", *o.attention_dropout},
                         {"initializer_range", *o.initializer_range},
                         {"layer_norm_eps", *o.layer_norm_eps},
-                        {"pad_token_id", o.padding_id < 0 ? nlohmann::json() : nlohmann::json(o.padding_id)},
+                        {"pad_token_id", stored_id(*o.padding_id)},
                         {"tie_word_embeddings", true}};
+  const auto& own = o.classifier_dropout ? o.classifier_dropout : o.weights_classifier_dropout;
+  const bool follows = !own || (!o.weights_classifier_dropout && *own == *o.dropout);
+  config["classifier_dropout"] = follows ? nlohmann::json() : nlohmann::json(*own);
   if (o.head != Head::masked_lm) add_labels(config, o.classes, o.class_names);
   return config;
 }

@@ -3,8 +3,11 @@
 
 #include "core/nn/model_kind.h"
 #include "models/bert/options.h"
+#include "models/hf_config.h"
 
 namespace trireme::models::bert {
+
+const HfKeys& hf_keys();
 
 class Kind : public nn::ModelKindOf<Options> {
  public:

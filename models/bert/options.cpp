@@ -67,6 +67,9 @@ const Fields<Options>& fields() {
                "Dropout probability of hidden values. Unset: that of the loaded weights, else 0.1.",
                {.min = 0, .below = 1})
           .add("attention_dropout", &O::attention_dropout, attention_dropout_text("0.1"), {.min = 0, .below = 1})
+          .add("classifier_dropout", &O::classifier_dropout,
+               "Dropout probability before the head for classes. Unset: that of the loaded weights, else dropout.",
+               {.min = 0, .below = 1})
           .add("layer_norm_eps", &O::layer_norm_eps,
                "Added to the variance in each layer norm. Unset: that of the loaded weights, else 1e-12.", {.above = 0})
           .add("initializer_range", &O::initializer_range,
@@ -85,7 +88,15 @@ void resolve(Options& o, const nn::DataSpec& data) {
   fill(o.attention_dropout, 0.1);
   fill(o.layer_norm_eps, 1e-12);
   fill(o.initializer_range, 0.02);
+  fill<std::int64_t>(o.padding_id, data.tokens ? data.tokens->padding.value_or(-1) : 0);
   o.head = head_for(data);
+  if (o.head == Head::masked_lm) {
+    if (o.classifier_dropout)
+      throw ConfigError(
+          "model.classifier_dropout: has no effect on masked tokens, which have no head for classes; remove it");
+  } else {
+    fill(o.classifier_dropout, o.weights_classifier_dropout.value_or(*o.dropout));
+  }
   o.classes = data.classes;
   o.class_names = data.class_names;
   check_token_ids(data, "bert", *o.max_positions);

@@ -25,12 +25,14 @@ struct Options {
   std::optional<std::int64_t> hidden_size, num_layers, num_heads, intermediate_size;
   std::optional<std::int64_t> vocab_size, max_positions, type_vocab_size;
   std::optional<double> dropout, attention_dropout, layer_norm_eps, initializer_range;
+  std::optional<double> classifier_dropout;  ///< stays unset with Head::masked_lm, which has none
 
   // Set from the data and the task; not keys of [model].
   Head head = Head::masked_lm;
   std::int64_t classes = 0;
   std::vector<std::string> class_names;
-  std::int64_t padding_id = 0;
+  std::optional<std::int64_t> padding_id;            ///< -1: there is no such token
+  std::optional<double> weights_classifier_dropout;  ///< that of the loaded weights
 };
 
 const Fields<Options>& fields();

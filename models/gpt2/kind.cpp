@@ -8,51 +8,60 @@
 namespace trireme::models::gpt2 {
 namespace {
 
-/// The values that a config.json implies for missing keys.
-nlohmann::json implied_values() {
-  return {{"n_embd", 768},
-          {"n_layer", 12},
-          {"n_head", 12},
-          {"n_inner", nullptr},
-          {"vocab_size", 50257},
-          {"n_positions", 1024},
-          {"resid_pdrop", 0.1},
-          {"embd_pdrop", 0.1},
-          {"attn_pdrop", 0.1},
-          {"bos_token_id", 50256},
-          {"eos_token_id", 50256},
-          {"activation_function", "gelu_new"},
-          {"layer_norm_epsilon", 1e-5},
-          {"initializer_range", 0.02}};
-}
+/// Names that transformers' GPT2Config takes for others.
+constexpr std::pair<const char*, const char*> kAliases[] = {{"hidden_size", "n_embd"},
+                                                            {"max_position_embeddings", "n_positions"},
+                                                            {"num_attention_heads", "n_head"},
+                                                            {"num_hidden_layers", "n_layer"}};
 
-/// A token's id in `config`; -1 where it is null, or a list, which only generation reads.
-std::int64_t token_id(const nlohmann::json& config, const char* key) {
-  const auto& id = config.at(key);
-  return id.is_number_integer() ? id.get<std::int64_t>() : -1;
+/// @throws ConfigError where a value and the one under the other name differ
+nlohmann::json without_aliases(nlohmann::json values, const std::string& file) {
+  for (const auto& [alias, key] : kAliases) {
+    if (!values.contains(alias)) continue;
+    const auto value = values.at(alias);
+    if (values.value(key, value) != value)
+      HfConfig(values, file)
+          .refuse(fmt::format("has {} = {} and {} = {}, which are names of one number; remove one", key,
+                              values.at(key).dump(), alias, value.dump()));
+    values[key] = value;
+  }
+  return values;
 }
-
-nlohmann::json stored_id(std::int64_t id) { return id < 0 ? nlohmann::json() : nlohmann::json(id); }
 
 }  // namespace
 
+const HfKeys& hf_keys() {
+  static const HfKeys keys{.used = {{"n_embd", 768},
+                                    {"n_layer", 12},
+                                    {"n_head", 12},
+                                    {"n_inner", nullptr},
+                                    {"vocab_size", 50257},
+                                    {"n_positions", 1024},
+                                    {"resid_pdrop", 0.1},
+                                    {"embd_pdrop", 0.1},
+                                    {"attn_pdrop", 0.1},
+                                    {"activation_function", "gelu_new"},
+                                    {"layer_norm_epsilon", 1e-5},
+                                    {"initializer_range", 0.02}},
+                           .fixed = {{"scale_attn_weights", true},
+                                     {"scale_attn_by_inverse_layer_idx", false},
+                                     {"reorder_and_upcast_attn", false},
+                                     {"add_cross_attention", false},
+                                     {"tie_word_embeddings", true}},
+                           // Of its model for multiple choice.
+                           .no_effect = {"summary_activation", "summary_first_dropout", "summary_proj_to_labels",
+                                         "summary_type", "summary_use_proj"}};
+  return keys;
+}
+
 bool Kind::from_hf(void* options, const nlohmann::json& values, const std::string& file) const {
   if (!values.is_object() || values.value("model_type", nlohmann::json()) != "gpt2") return false;
-  auto complete = implied_values();
-  complete.update(values);
+  const HfConfig config(hf_keys(), without_aliases(values, file), file);
   auto& o = *static_cast<Options*>(options);
-  o.first_token_id = token_id(complete, "bos_token_id");
-  o.last_token_id = token_id(complete, "eos_token_id");
-  const bool default_inner = complete["n_inner"].is_null();
-  const HfConfig config(std::move(complete), file);
-  config.check_only("scale_attn_weights", true);
-  config.check_only("tie_word_embeddings", true);
-  for (const auto* changed : {"scale_attn_by_inverse_layer_idx", "reorder_and_upcast_attn", "add_cross_attention"})
-    config.check_only(changed, false);
   config.take("n_embd", "hidden_size", o.hidden_size);
   config.take("n_layer", "num_layers", o.num_layers);
   config.take("n_head", "num_heads", o.num_heads);
-  if (default_inner)
+  if (config.value("n_inner").is_null())
     HfConfig({{"n_inner", 4 * *o.hidden_size}}, file).take("n_inner", "intermediate_size", o.intermediate_size);
   else
     config.take("n_inner", "intermediate_size", o.intermediate_size);
@@ -84,8 +93,6 @@ nlohmann::json Kind::to_hf(const void* options) const {
           {"attn_pdrop", *o.attention_dropout},
           {"layer_norm_epsilon", *o.layer_norm_eps},
           {"initializer_range", *o.initializer_range},
-          {"bos_token_id", stored_id(*o.first_token_id)},
-          {"eos_token_id", stored_id(*o.last_token_id)},
           {"tie_word_embeddings", true}};
 }
 

@@ -3,8 +3,11 @@
 
 #include "core/nn/model_kind.h"
 #include "models/gpt2/options.h"
+#include "models/hf_config.h"
 
 namespace trireme::models::gpt2 {
+
+const HfKeys& hf_keys();
 
 class Kind : public nn::ModelKindOf<Options> {
  public:

@@ -16,9 +16,6 @@ constexpr Size kSizes[] = {{"tiny", 128, 2, 2},
                            {"large", 1280, 36, 20},
                            {"xl", 1600, 48, 25}};
 
-/// GPT-2's tokenizer ends a text with its last token.
-constexpr std::int64_t kVocabulary = 50257;
-
 void fill_sizes(Options& o) {
   for (const auto& size : kSizes) {
     if (o.size.value_or("small") != size.name) continue;
@@ -75,13 +72,12 @@ const Fields<Options>& fields() {
 
 void resolve(Options& o, const nn::DataSpec& data) {
   fill_sizes(o);
-  fill_vocabulary(o.vocab_size, data, kVocabulary);
+  fill_vocabulary(o.vocab_size, data, 50257);
   fill<std::int64_t>(o.max_positions, 1024);
   fill<std::string>(o.hidden_act, "gelu_new");
   for (auto* probability : {&o.dropout, &o.embedding_dropout, &o.attention_dropout}) fill(*probability, 0.1);
   fill(o.layer_norm_eps, 1e-5);
   fill(o.initializer_range, 0.02);
-  for (auto* id : {&o.first_token_id, &o.last_token_id}) fill(*id, *o.vocab_size < kVocabulary ? -1 : kVocabulary - 1);
   check_token_ids(data, "gpt2", *o.max_positions);
   if (data.classes != 0)
     throw ConfigError(

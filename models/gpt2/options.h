@@ -15,8 +15,6 @@ struct Options {
   std::optional<std::string> size, hidden_act;
   std::optional<std::int64_t> hidden_size, num_layers, num_heads, intermediate_size, vocab_size, max_positions;
   std::optional<double> dropout, embedding_dropout, attention_dropout, layer_norm_eps, initializer_range;
-  /// For config.json only: the ids of the tokens that begin and end a text; -1: there is none.
-  std::optional<std::int64_t> first_token_id, last_token_id;
 };
 
 const Fields<Options>& fields();

@@ -8,18 +8,9 @@
 namespace trireme::models::llama {
 namespace {
 
-/// The values that a config.json implies for missing keys.
-nlohmann::json implied_values() {
-  return {{"hidden_size", 4096},        {"num_hidden_layers", 32},   {"num_attention_heads", 32},
-          {"intermediate_size", 11008}, {"vocab_size", 32000},       {"max_position_embeddings", 2048},
-          {"hidden_act", "silu"},       {"rms_norm_eps", 1e-6},      {"rope_theta", 10000.0},
-          {"attention_dropout", 0.0},   {"initializer_range", 0.02}, {"tie_word_embeddings", false},
-          {"attention_bias", false},    {"mlp_bias", false}};
-}
-
 /// The base of the angles is in rope_parameters, or in rope_theta in files of older versions, which have the scaling in
 /// rope_scaling. @throws ConfigError for scaled angles
-void take_rotary(nlohmann::json& values, const std::string& file) {
+nlohmann::json with_rotary(nlohmann::json values, const std::string& file) {
   for (const auto* key : {"rope_parameters", "rope_scaling"}) {
     const auto found = values.find(key);
     if (found == values.end() || !found->is_object()) continue;
@@ -29,18 +20,43 @@ void take_rotary(nlohmann::json& values, const std::string& file) {
           fmt::format("model.weights: {} has rotary positions of the type {}; only \"default\" is "
                       "supported",
                       file, type.dump()));
-    if (found->contains("rope_theta")) values["rope_theta"] = (*found)["rope_theta"];
+    for (const auto* inner : {"rope_theta", "partial_rotary_factor"})
+      if (found->contains(inner)) values[inner] = (*found)[inner];
   }
+  return values;
 }
 
 }  // namespace
 
+const HfKeys& hf_keys() {
+  static const HfKeys keys{.used = {{"hidden_size", 4096},
+                                    {"num_hidden_layers", 32},
+                                    {"num_attention_heads", 32},
+                                    {"num_key_value_heads", nullptr},
+                                    {"head_dim", nullptr},
+                                    {"intermediate_size", 11008},
+                                    {"vocab_size", 32000},
+                                    {"max_position_embeddings", 2048},
+                                    {"hidden_act", "silu"},
+                                    {"rms_norm_eps", 1e-6},
+                                    {"rope_theta", 10000.0},
+                                    {"rope_parameters", nullptr},
+                                    {"rope_scaling", nullptr},
+                                    {"attention_dropout", 0.0},
+                                    {"initializer_range", 0.02},
+                                    {"tie_word_embeddings", false},
+                                    {"attention_bias", false},
+                                    {"mlp_bias", false},
+                                    {"pad_token_id", nullptr}},
+                           .fixed = {{"partial_rotary_factor", 1.0}},
+                           // It only splits the matrix products of versions before transformers 5.
+                           .no_effect = {"pretraining_tp"}};
+  return keys;
+}
+
 bool Kind::from_hf(void* options, const nlohmann::json& values, const std::string& file) const {
   if (!values.is_object() || values.value("model_type", nlohmann::json()) != "llama") return false;
-  auto complete = implied_values();
-  complete.update(values);
-  take_rotary(complete, file);
-  const HfConfig config(std::move(complete), file);
+  const HfConfig config(hf_keys(), with_rotary(values, file), file);
   auto& o = *static_cast<Options*>(options);
   config.take("hidden_size", "hidden_size", o.hidden_size);
   config.take("num_hidden_layers", "num_layers", o.num_layers);
@@ -51,13 +67,14 @@ bool Kind::from_hf(void* options, const nlohmann::json& values, const std::strin
   config.take("vocab_size", "vocab_size", o.vocab_size);
   config.take("max_position_embeddings", "max_positions", o.max_positions);
   config.take("hidden_act", "hidden_act", o.hidden_act);
-  config.take("tie_word_embeddings", "tied", o.tied);
+  config.take_default("tie_word_embeddings", "tied", o.tied);  // a file may hold another head all the same
   config.take("attention_bias", "attention_bias", o.attention_bias);
   config.take("mlp_bias", "mlp_bias", o.mlp_bias);
   config.take("rope_theta", "rope_theta", o.rope_theta);
   config.take_default("rms_norm_eps", "rms_norm_eps", o.rms_norm_eps);
   config.take_default("attention_dropout", "attention_dropout", o.attention_dropout);
   config.take_default("initializer_range", "initializer_range", o.initializer_range);
+  o.padding_id = padding_id(config, *o.vocab_size);
   return true;
 }
 
@@ -80,7 +97,8 @@ nlohmann::json Kind::to_hf(const void* options) const {
           {"attention_dropout", *o.attention_dropout},
           {"rms_norm_eps", *o.rms_norm_eps},
           {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", *o.rope_theta}}},
-          {"initializer_range", *o.initializer_range}};
+          {"initializer_range", *o.initializer_range},
+          {"pad_token_id", stored_id(o.padding_id)}};
 }
 
 nn::Policy Kind::policy(const void* options) const {

@@ -2,9 +2,12 @@
 #pragma once
 
 #include "core/nn/model_kind.h"
+#include "models/hf_config.h"
 #include "models/llama/options.h"
 
 namespace trireme::models::llama {
+
+const HfKeys& hf_keys();
 
 class Kind : public nn::ModelKindOf<Options> {
  public:

@@ -113,8 +113,10 @@ class ScoresBlock : public nn::Block {
 Llama::Llama(const Options& o) : tied_(*o.tied) {
   auto& model = submodule(*this, "model");
   const auto token_embedding = model.register_module(
-      "embed_tokens", std::make_shared<nn::Embedding>(nn::Embedding::Options{
-                          .vocabulary = *o.vocab_size, .features = *o.hidden_size, .init_std = *o.initializer_range}));
+      "embed_tokens", std::make_shared<nn::Embedding>(nn::Embedding::Options{.vocabulary = *o.vocab_size,
+                                                                             .features = *o.hidden_size,
+                                                                             .init_std = *o.initializer_range,
+                                                                             .padding_id = o.padding_id}));
   add_block(std::make_shared<EmbedBlock>(token_embedding, *o.max_positions));
   const auto rotary =
       std::make_shared<const nn::Rotary>(nn::Rotary::Options{.head_size = *o.head_size, .theta = *o.rope_theta});
@@ -131,7 +133,7 @@ Llama::Llama(const Options& o) : tied_(*o.tied) {
 
 std::vector<nn::RedundantTensor> Llama::redundant_tensors() const {
   std::vector<nn::RedundantTensor> out{{"layers.*.self_attn.rotary_emb.inv_freq"}};
-  if (tied_) out.push_back({"lm_head.weight", "model.embed_tokens.weight"});
+  if (tied_) out.push_back({"lm_head.weight", "model.embed_tokens.weight", "set model.tied = false to use both"});
   return out;
 }
 

@@ -75,7 +75,8 @@ const Fields<Options>& fields() {
                "Activation of the MLP's gate. Unset: that of the loaded weights, else silu.",
                {.choices = {"silu", "gelu", "gelu_new", "relu"}})
           .add("tied", &O::tied,
-               "Whether the head's weights are the embedding's. Unset: as in the loaded weights, else false.")
+               "Whether the head's weights are the embedding's. Unset: as in the loaded weights' config.json, else "
+               "false.")
           .add("attention_bias", &O::attention_bias,
                "Whether the attention's projections have biases. Unset: as in the loaded weights, else false.")
           .add("mlp_bias", &O::mlp_bias,

@@ -17,6 +17,9 @@ struct Options {
   std::optional<std::int64_t> vocab_size, max_positions;
   std::optional<double> attention_dropout, rms_norm_eps, rope_theta, initializer_range;
   std::optional<bool> tied, attention_bias, mlp_bias;
+
+  // Set from the loaded weights; not a key of [model].
+  std::int64_t padding_id = -1;
 };
 
 const Fields<Options>& fields();

@@ -9,15 +9,6 @@
 namespace trireme::models::vit {
 namespace {
 
-/// The values that a config.json implies for missing keys.
-nlohmann::json hf_defaults() {
-  return {{"hidden_size", 768},        {"num_hidden_layers", 12},    {"num_attention_heads", 12},
-          {"intermediate_size", 3072}, {"patch_size", 16},           {"qkv_bias", true},
-          {"layer_norm_eps", 1e-12},   {"hidden_dropout_prob", 0.0}, {"attention_probs_dropout_prob", 0.0},
-          {"initializer_range", 0.02}, {"image_size", 224},          {"num_channels", 3},
-          {"hidden_act", "gelu"}};
-}
-
 /// One number for squares, else [height, width]. Unset: the file has no size.
 std::optional<nn::ImageSize> image_size_of(const nlohmann::json& stored, const HfConfig& config) {
   if (stored.is_null()) return std::nullopt;
@@ -30,13 +21,30 @@ std::optional<nn::ImageSize> image_size_of(const nlohmann::json& stored, const H
 
 }  // namespace
 
+const HfKeys& hf_keys() {
+  static const HfKeys keys{.used = {{"hidden_size", 768},
+                                    {"num_hidden_layers", 12},
+                                    {"num_attention_heads", 12},
+                                    {"intermediate_size", 3072},
+                                    {"patch_size", 16},
+                                    {"qkv_bias", true},
+                                    {"layer_norm_eps", 1e-12},
+                                    {"hidden_dropout_prob", 0.0},
+                                    {"attention_probs_dropout_prob", 0.0},
+                                    {"initializer_range", 0.02},
+                                    {"image_size", 224},
+                                    {"num_channels", 3},
+                                    {"hidden_act", "gelu"}},
+                           .fixed = nlohmann::json::object(),
+                           // Of the model without a head, and of the one that reconstructs pixels.
+                           .no_effect = {"encoder_stride", "pooler_act", "pooler_output_size"}};
+  return keys;
+}
+
 bool Kind::from_hf(void* options, const nlohmann::json& values, const std::string& file) const {
   const auto timm = hf_config_of_timm(values, file);
   if (timm.is_null() && (!values.is_object() || values.value("model_type", nlohmann::json()) != "vit")) return false;
-  auto complete = hf_defaults();
-  complete.update(timm.is_null() ? values : timm);
-  const auto image_size = complete["image_size"];
-  const HfConfig config(std::move(complete), file);
+  const HfConfig config(hf_keys(), timm.is_null() ? values : timm, file);
   auto& out = *static_cast<Options*>(options);
   const Options user = out;
   apply_size(out);
@@ -63,7 +71,7 @@ bool Kind::from_hf(void* options, const nlohmann::json& values, const std::strin
   config.take_default("attention_probs_dropout_prob", "attention_dropout", out.attention_dropout);
   config.take_default("initializer_range", "initializer_range", out.initializer_range);
   config.take("num_channels", "channels", out.weights_channels);
-  out.weights_image_size = image_size_of(image_size, config);
+  out.weights_image_size = image_size_of(config.value("image_size"), config);
   return true;
 }
 

@@ -2,9 +2,12 @@
 #pragma once
 
 #include "core/nn/model_kind.h"
+#include "models/hf_config.h"
 #include "models/vit/options.h"
 
 namespace trireme::models::vit {
+
+const HfKeys& hf_keys();
 
 class Kind : public nn::ModelKindOf<Options> {
  public:

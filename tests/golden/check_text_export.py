@@ -1,10 +1,12 @@
 """Checks that the folder of a model of text that trireme has written (a run's model/: gpt2, llama, bert) is Hugging
 Face's: transformers loads it with no missing, unexpected or misshapen key, every tensor has the dtype that config.json
 says and the shape that transformers would write, and the logits of random padded sentences are equal in float64, within
-1e-5 of their norm (transformers computes a Llama's norms and angles in float32).
+1e-5 of their norm (transformers computes a Llama's norms and angles in float32). The ids of special tokens that
+transformers takes up are those of config.json and generation_config.json, and no defaults of its own; --from FOLDER: they
+are those of the folder with the weights that the training began with, and so are its chat template and other keys.
 
 Run:  cmake --build --preset release --target text_logits
-      python tests/golden/check_text_export.py runs/gpt2/model [--tool PATH] [--sentences 4]
+      python tests/golden/check_text_export.py runs/gpt2/model [--tool PATH] [--sentences 4] [--from FOLDER]
 Needs torch, transformers 5 and safetensors. Exit status 0: all equal; 1: not, and what differs is printed.
 """
 import argparse
@@ -49,6 +51,41 @@ def check_files(folder, model, config):
     return problems
 
 
+IDS = ("bos_token_id", "eos_token_id", "pad_token_id")
+DECIDED = {"dtype", "torch_dtype", "transformers_version", "architectures", "id2label", "label2id"}
+
+
+def check_ids(folder, model, written):
+    """What is wrong with the ids that a generation would use."""
+    problems = [f"{key}: {getattr(model.config, key)} instead of {written.get(key)}"
+                for key in IDS if key in written and getattr(model.config, key) != written[key]]
+    if not model.can_generate():
+        return problems
+    problems += [f"{key} is missing, so transformers takes {getattr(model.config, key)}"
+                 for key in IDS[:2] if key not in written and getattr(model.config, key) is not None]
+    path = pathlib.Path(folder) / "generation_config.json"
+    stored = json.loads(path.read_text()) if path.exists() else written
+    theirs = (transformers.GenerationConfig.from_pretrained(folder) if path.exists() else model.generation_config)
+    problems += [f"generation: {key}: {getattr(theirs, key)} instead of {stored.get(key)}"
+                 for key in IDS if getattr(theirs, key) != stored.get(key)]
+    print("ids", {key: getattr(theirs, key) for key in IDS})
+    return problems
+
+
+def check_origin(folder, origin, written):
+    """What is lost of the folder that the training began with."""
+    folder, origin = pathlib.Path(folder), pathlib.Path(origin)
+    before = json.loads((origin / "config.json").read_text())
+    problems = [f"{key}: {written.get(key)} instead of {value}" for key, value in before.items()
+                if key not in DECIDED and (key not in written or written[key] != value)]
+    for name in ("generation_config.json", "chat_template.jinja"):
+        if (origin / name).exists() and not (folder / name).exists():
+            problems.append(f"{name} is lost")
+        elif (origin / name).exists() and (folder / name).read_bytes() != (origin / name).read_bytes():
+            problems.append(f"{name} is changed")
+    return problems
+
+
 def sentences(count, config):
     """Padded at the end, of lengths from the longest down."""
     longest = min(24, config.max_position_embeddings)
@@ -64,6 +101,7 @@ def main():
     parser.add_argument("folder")
     parser.add_argument("--tool", default=ROOT / "build/release/tests/unit/models/text_logits")
     parser.add_argument("--sentences", type=int, default=4)
+    parser.add_argument("--from", dest="origin")
     args = parser.parse_args()
 
     written = json.loads((pathlib.Path(args.folder) / "config.json").read_text())
@@ -73,6 +111,9 @@ def main():
     problems = [f"{key}: {sorted(map(str, info[key]))}"
                 for key in ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs") if info.get(key)]
     problems += check_files(args.folder, model, written)
+    problems += check_ids(args.folder, model, written)
+    if args.origin:
+        problems += check_origin(args.folder, args.origin, written)
 
     torch.manual_seed(1)
     inputs = sentences(args.sentences, model.eval().config)

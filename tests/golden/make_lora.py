@@ -1,6 +1,6 @@
 """Makes tests/golden/lora_*: adapters of Hugging Face's PEFT in float64 on the tiny models of make_bert.py and
 make_llama.py, as PEFT saves them, with the logits, the loss, the gradient of every trained tensor, and the merged
-weights, under the names of the models.
+weights, under the names of the models. That of the tied Llama also trains the embedding, which stays tied to the head.
 
 Run:  python tests/golden/make_lora.py      (peft 0.21, transformers 5, torch 2.11; the output is committed)
 """
@@ -62,6 +62,8 @@ def main():
          target_modules=["query", "value", "dense"])
     make(AutoModelForCausalLM, "sdpa", "llama_untied", "lora_llama", r=3, lora_alpha=4, task_type="CAUSAL_LM",
          target_modules="all-linear")  # "eager" would have its softmax in float32
+    make(AutoModelForCausalLM, "sdpa", "llama_tied", "lora_llama_tied", r=2, lora_alpha=4, task_type="CAUSAL_LM",
+         target_modules=["q_proj"], modules_to_save=["embed_tokens"], ensure_weight_tying=True)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,22 @@
 // Text models against Hugging Face's (tests/golden/make_*.py): every tensor's name, logits, loss and gradient in
 // float64, and the round trip of config.json.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 #include <string>
 
 #include "core/checkpoint/safetensors.h"
 #include "core/nn/parameters.h"
 #include "core/nn/recompute.h"
+#include "models/llama/options.h"
+#include "tests/unit/checkpoint/folder.h"
 #include "trireme.h"
 
 namespace trireme {
@@ -104,6 +108,46 @@ TEST_P(GoldenModels, ConfigJsonRoundTrip) {
   for (const auto& field : kind->fields().fields)
     EXPECT_EQ(field.get(again.get()), field.get(options.get())) << field.key;
   EXPECT_FALSE(kind->from_hf(again.get(), {{"model_type", "other"}}, "config.json"));
+}
+
+// transformers 5 uses both tensors then, although config.json ties them.
+TEST(TiedLlama, AFileWithAnotherHead) {
+  const auto folder = std::string(TRIREME_SOURCE_DIR) + "/tests/golden/llama_tied/";
+  const checkpoint::SafeTensors golden(folder + "model.safetensors");
+  const auto kind = builtin_kinds().models.at("llama");
+  nlohmann::json config;
+  std::ifstream(folder + "config.json") >> config;
+  nn::DataSpec spec{.inputs = {{"input_ids", at::kLong, {-1}}}, .targets = {{nn::kLabels, at::kLong, {-1}}}};
+  const auto embedding = golden.read("model.embed_tokens.weight");
+  const checkpoint::TestFolder written;
+  std::vector<checkpoint::NamedValue> values{{"lm_head.weight", embedding + 1}};
+  for (const auto& name : golden.names()) values.push_back({name, golden.read(name)});
+  checkpoint::write_safetensors(written / "model.safetensors", values);
+  const auto load = [&](std::optional<bool> tied) {
+    models::llama::Options options;
+    options.tied = tied;
+    EXPECT_TRUE(kind->from_hf(&options, config, "config.json"));
+    kind->resolve(&options, spec);
+    const auto model = kind->make(&options);
+    nn::materialize(*model, 1, at::kDouble, at::kCPU);
+    checkpoint::load_weights(written.path(), nn::parameters(*model), "", Log(1), checkpoint::other_tensors(*model));
+    std::map<std::string, at::Tensor> out;
+    for (const auto& p : nn::parameters(*model)) out[p.name] = p.value.detach();
+    EXPECT_EQ(kind->to_hf(&options).at("tie_word_embeddings"), *options.tied);
+    return out;
+  };
+  const auto both = load(false);
+  EXPECT_TRUE(at::equal(both.at("lm_head.weight"), embedding + 1));
+  EXPECT_TRUE(at::equal(both.at("model.embed_tokens.weight"), embedding));
+  for (const std::optional<bool> tied : {std::optional<bool>(), std::optional(true)}) try {
+      load(tied);
+      ADD_FAILURE() << "accepted";
+    } catch (const ConfigError& error) {
+      EXPECT_EQ(std::string(error.what()),
+                written.path() +
+                    "/model.safetensors: the tensors \"lm_head.weight\" and \"model.embed_tokens.weight\" "
+                    "differ, but this model uses one for both; set model.tied = false to use both");
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(

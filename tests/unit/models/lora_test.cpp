@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <ostream>
 #include <string>
 
@@ -34,10 +36,12 @@ double norm_of(const at::Tensor& t) { return t.norm().item<double>(); }
 
 /// A model of the folder's config.json, without memory.
 struct BaseModel {
-  BaseModel(const char* base, const char* name, std::int64_t classes, const at::Tensor& labels) {
+  BaseModel(const char* base, const char* name, std::int64_t classes, const at::Tensor& labels,
+            const nlohmann::json& changes = nlohmann::json::object()) {
     kind = builtin_kinds().models.at(name);
     nlohmann::json config;
     std::ifstream(kGoldenFolder + base + "/config.json") >> config;
+    config.update(changes);
     const auto options = kind->default_options();
     EXPECT_TRUE(kind->from_hf(options.get(), config, "config.json"));
     spec.inputs = {{"input_ids", at::kLong, {-1}}};
@@ -178,8 +182,184 @@ INSTANTIATE_TEST_SUITE_P(
                        .train = std::vector<std::string>{"classifier"}},
                       11},
         GoldenAdapter{
-            "lora_llama", "llama_untied", "llama", "causal_lm", 0, {.rank = 3, .alpha = 4, .heads = {"lm_head"}}, 14}),
+            "lora_llama", "llama_untied", "llama", "causal_lm", 0, {.rank = 3, .alpha = 4, .heads = {"lm_head"}}, 14},
+        GoldenAdapter{"lora_llama_tied",
+                      "llama_tied",
+                      "llama",
+                      "causal_lm",
+                      0,
+                      {.rank = 2,
+                       .alpha = 4,
+                       .target = {"q_proj"},
+                       .train = std::vector<std::string>{"embed_tokens", "model.embed_tokens"}},
+                      2}),
     [](const auto& value) { return value.param.folder; });
+
+/// A model with two tensors that are tied, and what PEFT saves of it when `train` is trained.
+struct TiedModel {
+  const char *folder, *model;
+  std::vector<std::string> train;
+  std::vector<std::string> modules, copies;
+};
+void PrintTo(const TiedModel& tied, std::ostream* out) { *out << tied.folder; }
+
+class TiedAdapters : public testing::TestWithParam<TiedModel> {
+ protected:
+  using Changes = std::map<std::string, std::optional<at::Tensor>>;  ///< of the file; unset: without this tensor
+
+  TiedAdapters() : base(kGoldenFolder + GetParam().folder) {}
+  [[nodiscard]] std::shared_ptr<nn::Model> adapted(const std::vector<std::string>& train) const {
+    auto model = BaseModel(GetParam().folder, GetParam().model, 0, at::zeros({1, 1})).model;
+    nn::add_lora(*model,
+                 {.rank = 2, .target = {GetParam().model == std::string("gpt2") ? "c_attn" : "q*"}, .train = train});
+    nn::materialize(*model, 1, at::kDouble, at::kCPU);
+    return model;
+  }
+  /// The adapters' file of a model whose trained tensors are random.
+  std::map<std::string, at::Tensor> trained(const std::vector<std::string>& train) {
+    const auto model = adapted(train);
+    checkpoint::load_weights(base, nn::parameters(*model), "", Log(1), checkpoint::other_tensors(*model));
+    std::vector<shard::Slice> state;
+    for (const auto& p : nn::parameters(*model)) {
+      if (p.value.requires_grad()) p.value.detach().normal_();
+      values[p.name] = p.value.detach();
+      state.push_back({p.placement, p.value.detach()});
+    }
+    checkpoint::save_adapters(folder / "adapters", state, *model, {}, checkpoint::alone());
+    const SafeTensorsFile file(folder / "adapters/adapter_model.safetensors");
+    std::map<std::string, at::Tensor> out;
+    for (const auto& [name, entry] : file.tensors()) out[name] = file.read(name);
+    return out;
+  }
+  /// Reads a changed copy of the file into another model, and returns its values.
+  std::map<std::string, at::Tensor> read(std::map<std::string, at::Tensor> file, const Changes& changes,
+                                         const std::vector<std::string>& train) {
+    for (const auto& [name, value] : changes) {
+      file.erase("base_model.model." + name);
+      if (value) file["base_model.model." + name] = *value;
+    }
+    checkpoint::make_folder(folder / "changed");
+    std::vector<checkpoint::NamedValue> stored;
+    for (const auto& [name, value] : file) stored.push_back({name, value});
+    checkpoint::write_safetensors(folder / "changed/adapter_model.safetensors", stored);
+    const auto model = adapted(train);
+    const auto parameters = nn::parameters(*model);
+    checkpoint::load_weights_and_adapters(base, folder / "changed", parameters, "", Log(1),
+                                          checkpoint::other_tensors(*model));
+    std::map<std::string, at::Tensor> out;
+    for (const auto& p : parameters) out[p.name] = p.value.detach();
+    return out;
+  }
+
+  std::string base;
+  checkpoint::TestFolder folder;
+  std::map<std::string, at::Tensor> values;  ///< of the trained model
+};
+
+std::string config_error(const std::function<void()>& body);
+
+TEST_P(TiedAdapters, AreSavedWithTheirCopies) {
+  const auto& [name, kind, train, modules, copies] = GetParam();
+  EXPECT_EQ(nn::saved_modules(*adapted(train)).paths, modules);
+  const auto file = trained(train);
+  const auto rows = adapted(train)->redundant_tensors();
+  std::size_t found = 0;
+  for (const auto& row : rows)
+    if (const auto copy = file.find("base_model.model." + row.stored); copy != file.end()) {
+      ++found;
+      EXPECT_EQ(std::count(copies.begin(), copies.end(), row.stored), 1) << row.stored;
+      EXPECT_TRUE(at::equal(copy->second, values.at(row.copy_of))) << row.stored;
+    }
+  EXPECT_EQ(found, copies.size());
+
+  // PEFT's modules_to_save name both; without, the copy is one of the trained module.
+  for (const auto& names : {train, modules}) {
+    const auto again = read(file, {}, names);
+    for (const auto& [parameter, value] : values) EXPECT_TRUE(at::equal(again.at(parameter), value)) << parameter;
+  }
+}
+
+TEST_P(TiedAdapters, OfTwoModelsAreRefused) {
+  const auto& train = GetParam().train;
+  const auto file = trained(train);
+  for (const auto& row : adapted(train)->redundant_tensors()) {
+    const auto copy = file.find("base_model.model." + row.stored);
+    if (row.copy_of.empty() || copy == file.end()) continue;
+    const bool in_file = file.count("base_model.model." + row.copy_of) != 0;
+    const auto differs = config_error([&] { read(file, {{row.stored, copy->second + 1}}, train); });
+    EXPECT_NE(differs.find(fmt::format("the tensors \"base_model.model.{}\" and \"{}{}\"{} differ, but this model uses "
+                                       "one for both; ",
+                                       row.stored, in_file ? "base_model.model." : "", row.copy_of,
+                                       in_file ? "" : " of the base model")),
+              std::string::npos)
+        << differs;
+    if (!in_file) {
+      EXPECT_NO_THROW(read(file, {{row.stored, std::nullopt}}, train)) << "PEFT has the base model's values too";
+      continue;
+    }
+    const auto lacks = config_error([&] { read(file, {{row.stored, std::nullopt}}, train); });
+    EXPECT_NE(
+        lacks.find(fmt::format("has \"base_model.model.{}\" but not \"base_model.model.{}\"", row.copy_of, row.stored)),
+        std::string::npos)
+        << lacks;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Trained, TiedAdapters,
+    testing::Values(
+        TiedModel{"llama_tied", "llama", {"embed_tokens"}, {"model.embed_tokens", "lm_head"}, {"lm_head.weight"}},
+        TiedModel{
+            "gpt2", "gpt2", {"wte", "ln_f"}, {"transformer.wte", "transformer.ln_f", "lm_head"}, {"lm_head.weight"}},
+        TiedModel{"bert_masked_lm",
+                  "bert",
+                  {"word_embeddings"},
+                  {"bert.embeddings.word_embeddings", "cls.predictions.decoder"},
+                  {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}},
+        TiedModel{"bert_masked_lm",
+                  "bert",
+                  {"cls.predictions"},
+                  {"cls.predictions"},
+                  {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}},
+        TiedModel{"bert_masked_lm",
+                  "bert",
+                  {"embeddings", "cls.predictions"},
+                  {"bert.embeddings.word_embeddings", "bert.embeddings.position_embeddings",
+                   "bert.embeddings.token_type_embeddings", "bert.embeddings.LayerNorm", "cls.predictions"},
+                  {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias"}}));
+
+// PEFT trains an embedding and a tied head as two tensors.
+TEST(Lora, BothTensorsOfAHeadThatIsNoLongerTied) {
+  const std::vector<std::string> train{"embed_tokens", "lm_head"};
+  const BaseModel llama("llama_tied", "llama", 0, at::zeros({1, 1}), {{"tie_word_embeddings", false}});
+  nn::add_lora(*llama.model, {.rank = 2, .target = {"q_proj"}, .train = train});
+  nn::materialize(*llama.model, 1, at::kDouble, at::kCPU);
+  EXPECT_EQ(nn::saved_modules(*llama.model).paths, (std::vector<std::string>{"model.embed_tokens", "lm_head"}));
+  EXPECT_TRUE(nn::saved_modules(*llama.model).copies.empty());
+  const SafeTensorsFile peft(kGoldenFolder + "lora_llama_tied/adapter_model.safetensors");
+  std::vector<checkpoint::NamedValue> values;
+  for (const auto& [name, entry] : peft.tensors())
+    values.push_back({name, name.find("lm_head") == std::string::npos ? peft.read(name) : peft.read(name) + 1});
+  const checkpoint::TestFolder folder;
+  checkpoint::write_safetensors(folder / "adapter_model.safetensors", values);
+  const auto parameters = nn::parameters(*llama.model);
+  // The base model has no head of its own.
+  checkpoint::load_weights_and_adapters(kGoldenFolder + "llama_tied", folder.path(), parameters, "", Log(1),
+                                        checkpoint::other_tensors(*llama.model));
+  const auto embedding = peft.read("base_model.model.model.embed_tokens.weight");
+  for (const auto& p : parameters) {
+    const bool is_head = p.name == "lm_head.weight";
+    if (!is_head && p.name != "model.embed_tokens.weight") continue;
+    EXPECT_TRUE(at::equal(p.value, is_head ? embedding + 1 : embedding)) << p.name;
+  }
+}
+
+TEST(Lora, TheOtherNameOfATiedTensor) {
+  const BaseModel llama("llama_tied", "llama", 0, at::zeros({1, 1}));
+  EXPECT_EQ(
+      config_error([&] { nn::add_lora(*llama.model, {.rank = 2, .train = std::vector<std::string>{"lm_head"}}); }),
+      "lora.train: \"lm_head\" has the tensor of \"model.embed_tokens\" in this model; name that module");
+}
 
 std::string config_error(const std::function<void()>& body) {
   try {

@@ -264,6 +264,11 @@ TEST(VitKind, ConfigJsonRoundTrip) {
   EXPECT_EQ(json.at("architectures"), nlohmann::json({"ViTForImageClassification"}));
   EXPECT_EQ(json.at("id2label"), nlohmann::json({{"0", "cat"}, {"1", "dog"}}));
   EXPECT_EQ(json.at("label2id"), nlohmann::json({{"cat", 0}, {"dog", 1}}));
+  auto alike = o;
+  alike.classes = 3;
+  alike.class_names = {"crane", "bird", "crane"};
+  EXPECT_EQ(kind->to_hf(&alike).at("id2label"), nlohmann::json({{"0", "crane"}, {"1", "bird"}, {"2", "crane"}}));
+  EXPECT_EQ(kind->to_hf(&alike).at("label2id"), nlohmann::json({{"bird", 1}, {"crane", 2}})) << "as transformers";
   const auto model = kind->make(&o);
   for (const auto& p : nn::declarations(*model)) EXPECT_EQ(p.name.find("query.bias"), std::string::npos);
 

@@ -1,0 +1,288 @@
+// The keys of transformers' configuration classes (tests/golden/make_config_keys.py) against what the models do with
+// each: a key that is in no list fails; those in a list have its effect. What keys that few files have do in a model.
+#include <ATen/ops/equal.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <map>
+#include <ostream>
+#include <set>
+#include <string>
+
+#include "core/base/safetensors_file.h"
+#include "core/nn/parameters.h"
+#include "models/bert/kind.h"
+#include "models/gpt2/kind.h"
+#include "models/llama/kind.h"
+#include "models/vit/kind.h"
+#include "trireme.h"
+
+namespace trireme::models {
+namespace {
+
+using nlohmann::json;
+
+json read_json_file(const std::string& name) {
+  json out;
+  std::ifstream(std::string(TRIREME_SOURCE_DIR) + "/tests/golden/" + name) >> out;
+  return out;
+}
+
+struct ConfigClass {
+  const char *name, *model;
+  const HfKeys& (*keys)();
+  /// Other values than the default, where one of its type does not do, and what an export has in their place.
+  std::map<std::string, json> others;
+  std::map<std::string, json> exported;
+};
+void PrintTo(const ConfigClass& value, std::ostream* out) { *out << value.name; }
+
+/// A value of the same type that differs.
+json another(const json& value) {
+  if (value.is_boolean()) return !value.get<bool>();
+  if (value.is_number_integer()) return 2 * value.get<std::int64_t>() + 2 * (value == 0);
+  if (value.is_number()) return value == 0.0 ? 0.25 : value.get<double>() / 2;
+  if (value.is_string()) return "relu";
+  return value.is_null() ? json(8) : json{{"other", 1}};
+}
+
+class ConfigKeys : public testing::TestWithParam<ConfigClass> {
+ protected:
+  ConfigKeys() : kind(builtin_kinds().models.at(GetParam().model)) {
+    spec.inputs = {kind->fields().choice == "vit" ? nn::SampleTensor{"pixel_values", at::kFloat, {3, 224, 224}}
+                                                  : nn::SampleTensor{"input_ids", at::kLong, {-1}}};
+    spec.targets = {{nn::kLabels, at::kLong, {}}};
+    const bool causal = kind->fields().choice == "gpt2" || kind->fields().choice == "llama";
+    if (causal) spec.targets[0].shape = {-1};
+    spec.classes = causal ? 0 : 2;
+  }
+  std::shared_ptr<void> read(const json& values) const {
+    auto config = values;
+    config["model_type"] = kind->fields().choice;
+    auto options = kind->default_options();
+    EXPECT_TRUE(kind->from_hf(options.get(), config, "config.json"));
+    return options;
+  }
+  /// The config.json that is written for a model of this one.
+  [[nodiscard]] json exported(const json& values) const {
+    const auto options = read(values);
+    kind->resolve(options.get(), spec);
+    return kind->to_hf(options.get());
+  }
+  static std::string refusal(const std::function<void()>& body) {
+    try {
+      body();
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "no error";
+  }
+
+  std::shared_ptr<nn::ModelKind> kind;
+  nn::DataSpec spec;
+  const HfKeys& keys = GetParam().keys();
+};
+
+TEST_P(ConfigKeys, EachOneIsInAList) {
+  std::set<std::string> of_class;
+  const auto& common = common_hf_keys();
+  const auto in = [](const std::vector<std::string>& list, const std::string& key) {
+    return std::find(list.begin(), list.end(), key) != list.end();
+  };
+  const auto versions = read_json_file("config_keys.json");
+  for (const auto& [version, classes] : versions.items()) {
+    const auto& known = classes.at(GetParam().name);
+    for (const auto& [key, value] : known.at("keys").items()) {
+      SCOPED_TRACE(version + " " + key);
+      of_class.insert(key);
+      const auto lists = keys.used.count(key) + keys.fixed.count(key) + std::size_t{in(keys.no_effect, key)};
+      EXPECT_LE(lists, 1U);
+      EXPECT_TRUE(lists == 1 || common.fixed.contains(key) || in(common.no_effect, key))
+          << "no list of " << GetParam().model << " has this key: say what it does";
+      if (keys.used.contains(key) && !keys.used[key].is_null()) {
+        EXPECT_EQ(keys.used[key], value) << "implied";
+      }
+      if (keys.fixed.contains(key)) {
+        EXPECT_EQ(keys.fixed[key], value);
+      }
+    }
+    for (const auto& [alias, key] : known.at("aliases").items()) {
+      const auto other = another(known.at("keys").at(key.get<std::string>()));
+      EXPECT_EQ(exported({{alias, other}}).at(key.get<std::string>()), other) << alias;
+      EXPECT_NE(refusal([&, &name = alias] {
+                  read({{name, other}, {key.get<std::string>(), 12345}});
+                }).find("names of one number"),
+                std::string::npos)
+          << alias;
+    }
+  }
+  for (const auto* list : {&keys.used, &keys.fixed})
+    for (const auto& [key, value] : list->items())
+      EXPECT_TRUE(of_class.count(key) != 0 || key == "partial_rotary_factor") << key << " is no key of the class";
+  for (const auto& key : keys.no_effect) EXPECT_EQ(of_class.count(key), 1U) << key << " is no key of the class";
+}
+
+TEST_P(ConfigKeys, UsedOnesChangeTheModelAndItsExport) {
+  const auto before = exported(json::object());
+  for (const auto& [key, implied] : keys.used.items()) {
+    SCOPED_TRACE(key);
+    const auto& others = GetParam().others;
+    const auto given = others.find(key);
+    const auto other = given == others.end() ? another(implied) : given->second;
+    const auto& exports = GetParam().exported;
+    if (const auto place = exports.find(key); place == exports.end()) {
+      const auto after = exported({{key, other}});
+      EXPECT_NE(after, before);
+      EXPECT_EQ(after.value(key, json("missing")), other);
+    } else if (!place->second.is_null()) {
+      const auto after = exported({{key, other}});
+      EXPECT_NE(after, before);
+      EXPECT_EQ(after, [&] {
+        auto want = before;
+        want.update(place->second);
+        return want;
+      }());
+    }
+  }
+}
+
+TEST_P(ConfigKeys, FixedOnesAreRefusedByName) {
+  for (const auto* list : {&keys.fixed, &common_hf_keys().fixed})
+    for (const auto& [key, value] : list->items()) {
+      if (list != &keys.fixed && keys.fixed.contains(key)) continue;
+      EXPECT_NO_THROW(read({{key, value}})) << key;
+      const auto other = another(value);
+      EXPECT_EQ(
+          refusal([&, &name = key] {
+            read({{name, other}});
+          }),
+          fmt::format("model.weights: config.json has {} = {}; only {} is supported", key, other.dump(), value.dump()));
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Classes, ConfigKeys,
+    testing::Values(
+        ConfigClass{"BertConfig", "bert", bert::hf_keys, {{"classifier_dropout", 0.4}}, {}},
+        ConfigClass{"GPT2Config", "gpt2", gpt2::hf_keys, {}, {}},
+        ConfigClass{"LlamaConfig",
+                    "llama",
+                    llama::hf_keys,
+                    {{"head_dim", 64},
+                     {"rope_theta", 2e4},
+                     {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 2e4}}},
+                     {"rope_scaling", {{"type", "default"}, {"rope_theta", 2e4}}}},
+                    {{"rope_theta", {{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 2e4}}}}},
+                     {"rope_scaling", {{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 2e4}}}}}}},
+        // The data decide what is exported: see AVitsImagesAreThoseOfTheData.
+        ConfigClass{"ViTConfig", "vit", vit::hf_keys, {}, {{"image_size", nullptr}, {"num_channels", nullptr}}}),
+    [](const auto& value) { return value.param.model; });
+
+TEST(ConfigKeysOf, AVitsImagesAreThoseOfTheData) {
+  const auto kind = builtin_kinds().models.at("vit");
+  vit::Options options;
+  EXPECT_TRUE(
+      kind->from_hf(&options, {{"model_type", "vit"}, {"image_size", {32, 48}}, {"num_channels", 1}}, "config.json"));
+  EXPECT_EQ(options.weights_image_size->width, 48);
+  nn::DataSpec spec{.inputs = {{"pixel_values", at::kFloat, {3, 64, 64}}}, .classes = 2};
+  spec.targets = {{nn::kLabels, at::kLong, {}}};
+  EXPECT_THROW(kind->resolve(&options, spec), ConfigError);
+}
+
+TEST(ConfigKeysOf, TransformersResNetIsRefused) {
+  const auto kind = builtin_kinds().models.at("resnet");
+  const auto options = kind->default_options();
+  const auto versions = read_json_file("config_keys.json");
+  for (const auto& [version, classes] : versions.items())
+    EXPECT_THROW(kind->from_hf(options.get(), classes.at("ResNetConfig").at("keys"), "config.json"), ConfigError);
+}
+
+TEST(ConfigKeysOf, TheRotaryPositionsOfALlamaAreWhole) {
+  const auto kind = builtin_kinds().models.at("llama");
+  const auto options = kind->default_options();
+  for (const json& given : {json{{"rope_parameters", {{"rope_type", "default"}, {"partial_rotary_factor", 0.5}}}},
+                            json{{"rope_parameters", {{"rope_type", "linear"}, {"factor", 2.0}}}},
+                            json{{"rope_scaling", {{"type", "dynamic"}, {"factor", 2.0}}}}}) {
+    auto config = given;
+    config["model_type"] = "llama";
+    EXPECT_THROW(kind->from_hf(options.get(), config, "config.json"), ConfigError) << given;
+  }
+}
+
+/// The golden folder's model with some of its config.json's keys changed, in float64.
+struct ChangedModel {
+  ChangedModel(const char* kind_name, const std::string& folder, const json& changes, std::int64_t classes)
+      : kind(builtin_kinds().models.at(kind_name)), options(kind->default_options()) {
+    auto config = read_json_file(folder + "/config.json");
+    config.update(changes);
+    EXPECT_TRUE(kind->from_hf(options.get(), config, "config.json"));
+    spec.inputs = {{"input_ids", at::kLong, {-1}}};
+    spec.targets = {{nn::kLabels, at::kLong, {}}};
+    if (classes == 0) spec.targets[0].shape = {-1};
+    spec.classes = classes;
+    kind->resolve(options.get(), spec);
+    model = kind->make(options.get());
+    nn::materialize(*model, 1, at::kDouble, at::kCPU);
+    ids = SafeTensorsFile(std::string(TRIREME_SOURCE_DIR) + "/tests/golden/" + folder + "/expected.safetensors")
+              .read("input_ids");
+  }
+  [[nodiscard]] at::Tensor outputs(bool training) const {
+    return model->forward(
+        {ids}, {.training = training, .seed = 1, .sample_ids = at::arange(ids.size(0)), .tokens = ids.size(1)})[0];
+  }
+  std::shared_ptr<nn::ModelKind> kind;
+  std::shared_ptr<void> options;
+  nn::DataSpec spec;
+  std::shared_ptr<nn::Model> model;
+  at::Tensor ids;
+};
+
+TEST(ConfigKeysOf, TheClassifiersDropoutOfABert) {
+  const auto drops = [](const json& changes) {
+    const ChangedModel bert("bert", "bert_sequence", changes, 4);
+    return !at::equal(bert.outputs(true), bert.outputs(false));
+  };
+  EXPECT_TRUE(drops({{"classifier_dropout", 0.5}}));
+  EXPECT_FALSE(drops({{"classifier_dropout", 0.0}}));
+  EXPECT_FALSE(drops({{"classifier_dropout", nullptr}})) << "the folder's hidden_dropout_prob is 0";
+
+  // Null follows hidden_dropout_prob.
+  bert::Options options;
+  options.dropout = 0.25;
+  const auto kind = builtin_kinds().models.at("bert");
+  nn::DataSpec spec{.inputs = {{"input_ids", at::kLong, {-1}}}, .classes = 2};
+  spec.targets = {{nn::kLabels, at::kLong, {}}};
+  kind->resolve(&options, spec);
+  EXPECT_EQ(options.classifier_dropout, 0.25);
+
+  // Without a head for classes it is kept for the export, and refused in [model].
+  const ChangedModel tokens("bert", "bert_masked_lm", {{"classifier_dropout", 0.5}}, 0);
+  EXPECT_EQ(tokens.kind->to_hf(tokens.options.get()).at("classifier_dropout"), 0.5);
+  EXPECT_NO_THROW(tokens.kind->resolve(tokens.options.get(), tokens.spec));
+  bert::Options masked;
+  masked.classifier_dropout = 0.5;
+  EXPECT_THROW(kind->resolve(&masked, tokens.spec), ConfigError);
+}
+
+// As in torch.nn.Embedding(padding_idx=...): its row has no gradient.
+TEST(ConfigKeysOf, ThePaddingOfALlama) {
+  for (const std::int64_t id : {4, -3}) {
+    const auto row_gradient = [&](const json& padding) {
+      const ChangedModel llama("llama", "llama_untied", {{"pad_token_id", padding}}, 0);
+      llama.outputs(true).square().sum().backward();
+      const auto parameters = nn::parameters(*llama.model);
+      const auto embedding = std::find_if(parameters.begin(), parameters.end(),
+                                          [](const auto& p) { return p.name == "model.embed_tokens.weight"; });
+      const auto row = id < 0 ? id + embedding->value.size(0) : id;
+      EXPECT_TRUE((llama.ids == row).any().item<bool>()) << "the token must occur";
+      return embedding->value.grad()[row].norm().item<double>();
+    };
+    EXPECT_EQ(row_gradient(id), 0);
+    EXPECT_GT(row_gradient(nullptr), 0);
+  }
+  EXPECT_THROW(ChangedModel("llama", "llama_untied", {{"pad_token_id", 1000}}, 0), ConfigError);
+}
+
+}  // namespace
+}  // namespace trireme::models
