@@ -96,7 +96,7 @@ struct CheckpointExportCommand {
   std::string path, to;
   std::optional<std::string> dtype;      ///< unset: that of the run's own export
   std::optional<std::int64_t> shard_mb;  ///< unset: that of the run's own export
-  bool merge = false;
+  bool merge = false, overwrite = false;
 };
 struct CheckpointDiffCommand {
   std::string first, second;

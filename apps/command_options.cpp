@@ -203,6 +203,8 @@ void add_checkpoint(CLI::App& app, Parsed& out) {
       ->type_name("N");
   exported.add_flag("--merge", out.export_checkpoint.merge,
                     "Of a run with adapters: export the model with the adapters merged into its weights");
+  exported.add_flag("--overwrite", out.export_checkpoint.overwrite,
+                    "Replace the folder even if it holds files that are not of an export of Trireme");
 
   auto& diff = *checkpoint.add_subcommand("diff", "Compare the tensors of two checkpoints, runs, models or files");
   diff.add_option("A", out.diff.first, "A checkpoint, a run, or weights in Hugging Face's layout")

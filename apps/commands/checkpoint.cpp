@@ -185,10 +185,12 @@ int run(const CheckpointExportCommand& command) {
                                              {.dtype = command.dtype,
                                               .shard_mb = command.shard_mb,
                                               .merge = command.merge,
+                                              .overwrite = command.overwrite,
                                               .verify = checkpoint::Verify::sizes});
   put(fmt::format("{}: {}{} of {}, {}, as {}\n", command.to, text::quantity(done.tensors, "tensor"),
                   done.is_average ? " (the average of the weights)" : "", folder,
                   text::bytes(static_cast<double>(done.bytes)), text::first_few(done.files)));
+  if (!done.problem.empty()) Log().warn("{}; after a power failure an earlier model may be there again", done.problem);
   if (!done.has_config)
     put("no config.json was written: the checkpoint has none, because a program's own model wrote it\n");
   return 0;

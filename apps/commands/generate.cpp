@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "apps/commands/commands.h"
 #include "apps/commands/process.h"
@@ -20,6 +21,7 @@
 #include "core/checkpoint/hub_cache.h"
 #include "core/checkpoint/weights.h"
 #include "core/train/prepare.h"
+#include "core/train/pretrained.h"
 #include "datasets/text/tokenizer_choice.h"
 #include "tokenizers/tokenizer.h"
 #include "trireme.h"
@@ -76,12 +78,16 @@ std::shared_ptr<const tokenizers::Tokenizer> tokenizer_for(const GenerateCommand
                   command.weights));
 }
 
-/// The end token, if the generation stops at it. @throws ConfigError when the tokenizer has none
-std::optional<std::int64_t> end_of(const GenerateCommand& command, const tokenizers::Tokenizer& tokenizer) {
-  if (!command.stop_at_end) return std::nullopt;
-  const auto& end = tokenizer.special().end;
-  if (!end) throw ConfigError("--stop-at-end: this model's tokenizer has no token for the end of a text; remove it");
-  return *end;
+/// The tokens at which the generation stops, if it does: those that the weights' files name, else the tokenizer's.
+/// @throws ConfigError when neither has one
+std::vector<std::int64_t> ends_of(const GenerateCommand& command, const train::Prepared& prepared,
+                                  const tokenizers::Tokenizer& tokenizer) {
+  if (!command.stop_at_end) return {};
+  if (auto ids = train::end_ids(prepared); !ids.empty()) return ids;
+  if (const auto& end = tokenizer.special().end) return {*end};
+  throw ConfigError(
+      "--stop-at-end: neither the files beside the weights nor the tokenizer have a token for the end of a text; "
+      "remove it");
 }
 
 }  // namespace
@@ -98,7 +104,7 @@ int run(const GenerateCommand& command) {
                                    .sampling = {.temperature = command.temperature,
                                                 .top_k = command.top_k,
                                                 .seed = static_cast<std::uint64_t>(command.seed)},
-                                   .end = end_of(command, *tokenizer),
+                                   .ends = ends_of(command, prepared, *tokenizer),
                                    .vocabulary = tokenizer->vocabulary()};
   // No limit: generate() shortens the text at its beginning, for what follows depends most on its end.
   auto ids = tokenizer->encode_sample(command.prompt, std::nullopt, std::numeric_limits<std::int64_t>::max()).ids;
@@ -106,6 +112,7 @@ int run(const GenerateCommand& command) {
   const auto& special = tokenizer->special();
   while (ids.size() > 1 && (special.end == ids.back() || special.sep == ids.back())) ids.pop_back();
   const auto world = comm::World::start(alone, options);
+  comm::warn_of_cpu(*world, Log());
   const auto model = train::open_language_model(prepared, world->device());
   for (const auto id : train::generate(model, {ids.begin(), ids.end()}, how))
     ids.push_back(static_cast<std::int32_t>(id));

@@ -236,12 +236,6 @@ static std::string sync_problem(const std::string& folder) {
   }
 }
 
-std::string publish_file(const std::string& from, const std::string& to) {
-  if (::rename(from.c_str(), to.c_str()) != 0)
-    throw CheckpointError(write_problem(to, "cannot be renamed into place", errno));
-  return sync_problem(parent_of(to));
-}
-
 /// Gives the folder the name of one that is there. Returns where the other one is afterwards. @throws CheckpointError
 static std::string exchange_folders(const std::string& from, const std::string& to) {
   const auto refuse = [&](int error) {
@@ -264,7 +258,11 @@ static std::string exchange_folders(const std::string& from, const std::string& 
 
 std::string publish_folder(const std::string& from, const std::string& to) {
   sync_folder(from);
-  if (!std::filesystem::exists(to)) return publish_file(from, to);
+  if (!std::filesystem::exists(to)) {
+    if (::rename(from.c_str(), to.c_str()) != 0)
+      throw CheckpointError(write_problem(to, "cannot be renamed into place", errno));
+    return sync_problem(parent_of(to));
+  }
   const auto replaced = exchange_folders(from, to);
   auto problem = sync_problem(parent_of(to));
   std::error_code ignored;

@@ -60,13 +60,12 @@ std::string write_problem(const std::string& path, const char* what, int error);
 /// Creates a folder and its parents.
 void make_folder(const std::string& path);
 
-/// Renames a finished file, which FileWriter has written, from another folder of the same file system; an existing file
-/// is replaced. Returns "", or why the folder of `to` could not be synced then: the file has its name, but may lose it
-/// when the power fails. @throws CheckpointError when it cannot be renamed; nothing has changed then
-[[nodiscard]] std::string publish_file(const std::string& from, const std::string& to);
-/// The same for a folder. An existing folder is exchanged for the new one atomically, and removed when the new name is
-/// on the disk. Where the file system cannot exchange two names, the existing one is first renamed to TO.old.tmp: after
-/// a crash in that moment, restore_replaced() (checkpoint_folders.h) gives its name back.
+/// Renames a folder whose files FileWriter has written. Returns "", or why the folder of `to` could not be synced then:
+/// the new one has its name, but may lose it when the power fails. An existing folder is exchanged for the new one
+/// atomically, and removed when the new name is on the disk. Where the file system cannot exchange two names, the
+/// existing one is first renamed to TO.old.tmp: after a crash in that moment, restore_replaced() (checkpoint_folders.h)
+/// or ModelFolder (model_folder.h) gives its name back.
+/// @throws CheckpointError when it cannot be renamed; nothing has changed then
 [[nodiscard]] std::string publish_folder(const std::string& from, const std::string& to);
 inline constexpr const char* kReplaced = ".old.tmp";
 

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <regex>
 
+#include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/checkpoint/files.h"
 
@@ -17,7 +19,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::uint64_t kBytesOfMb = std::uint64_t{1} << 20;
-const std::map<std::string, std::string> kMetadata{{"format", "pt"}};
+constexpr const char* kProducer = "producer";
+constexpr const char* kAdapterFiles[] = {"adapter_model.safetensors", "adapter_config.json", "model_config.json"};
 
 /// Whether the name is that of one of several files: "model-00001-of-00003.safetensors".
 /// A user's own file, such as model-best.safetensors, is none.
@@ -29,6 +32,25 @@ bool is_shard(const std::string& name) {
 }  // namespace
 
 bool is_model_file(const std::string& name) { return name == kModelTensors || name == kModelIndex || is_shard(name); }
+
+bool is_adapter_file(const std::string& name) {
+  return std::find(std::begin(kAdapterFiles), std::end(kAdapterFiles), name) != std::end(kAdapterFiles);
+}
+
+const std::map<std::string, std::string>& export_metadata() {
+  static const std::map<std::string, std::string> all{{"format", "pt"}, {kProducer, "trireme"}};
+  return all;
+}
+
+bool has_export_mark(const std::string& file) {
+  try {
+    const SafeTensors stored(file);
+    const auto producer = stored.metadata().find(kProducer);
+    return producer != stored.metadata().end() && producer->second == export_metadata().at(kProducer);
+  } catch (const CheckpointError&) {
+    return false;  // damaged, or no file of ours
+  }
+}
 
 void remove_other_models(const std::string& folder, const std::vector<std::string>& current) {
   std::error_code ignored;
@@ -59,7 +81,7 @@ FileDigest write_model(const std::string& folder, const std::vector<StoredEntry>
   FileDigest digest;
   std::vector<std::string> names;
   if (files.size() == 1) {
-    digest = write_tensors(path(kModelTensors), entries, files[0], value, kMetadata);
+    digest = write_tensors(path(kModelTensors), entries, files[0], value, export_metadata());
     names.emplace_back(kModelTensors);
   } else {
     // An earlier index may name files that are about to be replaced one by one.
@@ -69,7 +91,7 @@ FileDigest write_model(const std::string& folder, const std::vector<StoredEntry>
     auto where = nlohmann::json::object();
     for (std::size_t i = 0; i < files.size(); ++i) {
       names.push_back(fmt::format("model-{:05d}-of-{:05d}.safetensors", i + 1, files.size()));
-      write_tensors(path(names.back()), entries, files[i], value, kMetadata);
+      write_tensors(path(names.back()), entries, files[i], value, export_metadata());
       for (const auto index : files[i]) {
         where[entries[index].name] = names.back();
         total += bytes_of(entries[index]);

@@ -19,6 +19,13 @@ namespace trireme::checkpoint {
 inline constexpr const char* kModelTensors = "model.safetensors";
 inline constexpr const char* kModelIndex = "model.safetensors.index.json";
 
+/// The metadata of each exported file of tensors. The producer is the mark by which a later export knows that it may
+/// replace the model (model_folder.h). It goes along with a copied folder, but not when another program writes the
+/// tensors anew; transformers, PEFT and the Hub read only the format.
+const std::map<std::string, std::string>& export_metadata();
+/// Whether the file of tensors has the mark; false if it cannot be read.
+bool has_export_mark(const std::string& file);
+
 struct ExportFormat {
   std::int64_t shard_mb = 0;              ///< MiB of tensors in a file, but for a tensor that is larger; 0: one file
   std::optional<at::ScalarType> dtype{};  ///< of floating tensors; unset: as they are
@@ -38,6 +45,8 @@ void export_file(const std::string& file, const std::string& folder, const Expor
                  const std::map<std::string, std::string>& texts);
 /// Whether the name is that of a model's file of tensors or of their index.
 bool is_model_file(const std::string& name);
+/// Whether the name is that of a file of adapters, in PEFT's layout, or of their model's configuration.
+bool is_adapter_file(const std::string& name);
 /// Removes a model's files of tensors from the folder, except the files `current`.
 void remove_other_models(const std::string& folder, const std::vector<std::string>& current);
 

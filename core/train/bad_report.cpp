@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
 #include "core/comm/text.h"
 #include "core/nn/batch_norm.h"
 #include "core/nn/block.h"
@@ -238,7 +239,7 @@ Agreed agree(const comm::World& world, const nlohmann::json& mine) {
   Agreed agreed;
   const auto all = comm::all_gather_text(world.group(), world.device(), mine.dump());
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
-    const auto json = nlohmann::json::parse(all[rank]);
+    const auto json = parse_json(all[rank]);
     if (json.is_null()) continue;
     auto found = finding_of(json);
     if (agreed.first && *agreed.first < found) continue;
@@ -266,7 +267,7 @@ std::vector<std::int64_t> samples_alone(Booster& booster, Boosted& run, Replay& 
   std::set<std::int64_t> bad;
   const nlohmann::json mine = replay.alone(first.microbatch, count);
   for (const auto& text : comm::all_gather_text(world.group(), world.device(), mine.dump()))
-    for (const auto& id : nlohmann::json::parse(text)) bad.insert(id.get<std::int64_t>());
+    for (const auto& id : parse_json(text)) bad.insert(id.get<std::int64_t>());
   return {bad.begin(), bad.end()};
 }
 

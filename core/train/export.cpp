@@ -12,6 +12,7 @@
 #include "core/booster/precision.h"
 #include "core/checkpoint/adapters.h"
 #include "core/checkpoint/files.h"
+#include "core/checkpoint/model_folder.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/shared_errors.h"
 
@@ -19,16 +20,17 @@ namespace trireme::train {
 
 namespace fs = std::filesystem;
 
-/// Links or copies the file into a folder, under this name, and returns its path there.
-static std::string put_model(const std::string& dir, const std::string& file, const char* name,
-                             const std::map<std::string, std::string>& texts,
-                             void (*put)(const std::string& from, const std::string& to)) {
-  checkpoint::make_folder(dir);
-  auto linked = checkpoint::path_in(dir, name);
-  put(file, linked);
-  checkpoint::remove_other_models(dir, {name});
-  checkpoint::write_texts(dir, texts);
-  return linked;
+std::string replace_model(const comm::World& world, const std::string& folder,
+                          const std::function<void(const std::string& next)>& write) {
+  std::optional<checkpoint::ModelFolder> model;
+  std::string problem;
+  checkpoint::on_first_rank(world, [&] { model.emplace(folder); });
+  write(model ? model->next() : "");
+  checkpoint::on_first_rank(world, [&] {
+    model->keep_others();
+    problem = model->publish();  // the last that can fail
+  });
+  return problem;
 }
 
 checkpoint::ExportFormat export_format(const RunSection& run) {
@@ -52,40 +54,30 @@ const char* BestModel::file_name() const { return adapters_ ? checkpoint::kAdapt
 
 std::string BestModel::save(Booster& booster, Boosted& run) {
   const auto& world = booster.mesh().world();
-  const bool writes = world.rank() == 0;
-  const auto next = (fs::path(dir_).parent_path() / kNextBest).string();
-  const auto path = checkpoint::path_in(dir_, file_name());
-  std::error_code ignored;
-  std::string warning;
-  try {
-    const auto digest = export_weights(next, booster, run, {}, adapters_);
-    checkpoint::on_first_rank(world, [&] {
-      checkpoint::make_folder(dir_);
-      checkpoint::write_texts(dir_, texts_);
-      warning = checkpoint::publish_file(checkpoint::path_in(next, file_name()), path);  // the last that can fail
-    });
-    digest_ = digest;
-  } catch (const CheckpointError&) {
-    if (writes) fs::remove_all(next, ignored);
-    throw;
-  }
-  if (!writes) return "";
-  fs::remove_all(next, ignored);
-  file_ = path;
-  checkpoint::remove_other_models(dir_, {file_name()});
-  return warning;
+  checkpoint::FileDigest digest;
+  auto problem = replace_model(
+      world, dir_, [&](const std::string& next) { digest = export_weights(next, booster, run, texts_, adapters_); });
+  digest_ = digest;
+  if (world.rank() == 0) file_ = checkpoint::path_in(dir_, file_name());
+  return problem;
 }
 
 void BestModel::take(Booster& booster, const std::string& file, const checkpoint::FileDigest& digest) {
-  checkpoint::on_first_rank(booster.mesh().world(), [&] {
+  const auto& world = booster.mesh().world();
+  checkpoint::on_first_rank(world, [&] {
     digest_ = digest;
-    if (!file.empty()) {
-      file_ = put_model(dir_, file, file_name(), texts_, checkpoint::link_file);
-    } else {
-      std::error_code ignored;
+    file_.clear();
+    std::error_code ignored;
+    if (file.empty()) {
       fs::remove_all(dir_, ignored);
-      file_.clear();
+      return;
     }
+    checkpoint::ModelFolder model(dir_);
+    checkpoint::link_file(file, checkpoint::path_in(model.next(), file_name()));
+    checkpoint::write_texts(model.next(), texts_);
+    model.keep_others();
+    if (const auto problem = model.publish(); !problem.empty()) throw CheckpointError(problem);
+    file_ = checkpoint::path_in(dir_, file_name());
   });
 }
 
@@ -93,10 +85,9 @@ void BestModel::export_to(const comm::World& world, const std::string& dir, cons
                           const std::map<std::string, std::string>& texts) const {
   checkpoint::on_first_rank(world, [&] {
     if (file_.empty()) return;
-    if (adapters_ || format.is_plain())
-      put_model(dir, file_, file_name(), texts, checkpoint::copy_file);  // users may write into an exported file
-    else
-      checkpoint::export_file(file_, dir, format, texts);
+    if (!adapters_ && !format.is_plain()) return checkpoint::export_file(file_, dir, format, texts);
+    checkpoint::copy_file(file_, checkpoint::path_in(dir, file_name()));  // users may write into an exported file
+    checkpoint::write_texts(dir, texts);
   });
 }
 

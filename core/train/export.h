@@ -1,9 +1,10 @@
 // The weights that a run exports, in Hugging Face's layout; with [lora] its adapters, in PEFT's. RUN/model-best holds
 // those of the best validation, by the metric of train.best, in one file and as they are trained. RUN/model holds the
 // last weights, or these, by run.export, in the files and the dtype that run.export_shard_mb and run.export_dtype say.
-// Each file is written atomically.
+// Each folder is replaced as a whole (checkpoint/model_folder.h); files that users have added to it stay.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -16,11 +17,15 @@ namespace trireme::train {
 
 inline constexpr const char* kExportedModel = "model";
 inline constexpr const char* kBestModel = "model-best";
-/// The folder in the run's where the next best weights are written.
-inline constexpr const char* kNextBest = "model-best.tmp";
 
 /// The format of RUN/model.
 checkpoint::ExportFormat export_format(const RunSection& run);
+
+/// Replaces a folder of the run's: `write` writes the model into the folder whose path it gets on rank 0. Collective,
+/// as `write` is. Returns on rank 0 "", or why the earlier model may be there again after a power failure.
+/// @throws CheckpointError on every rank, with the same message; the earlier model is untouched then
+std::string replace_model(const comm::World& world, const std::string& folder,
+                          const std::function<void(const std::string& next)>& write);
 
 /// Saves the weights that the model has now, or only what is trained with adapters. Collective; rank 0 writes.
 checkpoint::FileDigest export_weights(const std::string& folder, Booster& booster, Boosted& run,
@@ -39,7 +44,7 @@ class BestModel {
   /// Sets the best weights so far to the file of a checkpoint. If `file` is "", there are none, and what a later epoch
   /// saved is removed.
   void take(Booster& booster, const std::string& file, const checkpoint::FileDigest& digest);
-  /// Writes them to another folder in the format, with `texts`. Collective. @throws CheckpointError on every rank
+  /// Writes them into another folder in the format, with `texts`. Collective. @throws CheckpointError on every rank
   void export_to(const comm::World& world, const std::string& dir, const checkpoint::ExportFormat& format,
                  const std::map<std::string, std::string>& texts) const;
   /// Loads the best weights into the model. Returns false, without changing anything, when a rank cannot read them, for

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <c10/core/ScalarType.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -13,11 +14,13 @@
 
 #include "core/base/error.h"
 #include "core/base/json_text.h"
+#include "core/base/text.h"
 #include "core/booster/precision.h"
 #include "core/checkpoint/adapters.h"
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/model_files.h"
+#include "core/checkpoint/model_folder.h"
 #include "core/checkpoint/sharded_tensors.h"
 #include "core/checkpoint/train_state.h"
 #include "core/checkpoint/weights.h"
@@ -74,25 +77,47 @@ std::map<std::string, std::string> texts_of(const std::string& folder, const che
   }
   if (const auto config = texts.find(checkpoint::kModelConfig); dtype && config != texts.end()) {
     auto content = checkpoint::read_json((fs::path(folder) / config->first).string());
-    content["dtype"] = torch_name(*dtype);
+    set_dtype(content, *dtype);
     config->second = json_text(content, 2) + "\n";
   }
   return texts;
 }
 
-/// @throws CheckpointError when the folder has anything that this export would not write
-void check_target(const std::string& folder, const std::map<std::string, std::string>& texts) {
-  std::error_code error;
-  const auto status = fs::status(folder, error);
-  if (!fs::exists(status)) return;
-  if (!fs::is_directory(status)) throw CheckpointError(fmt::format("{}: a file; name a folder", folder));
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    const auto name = entry.path().filename().string();
-    if (!checkpoint::is_model_file(name) && !texts.contains(name))
-      throw CheckpointError(fmt::format(
-          "{}: holds \"{}\", which is not of an earlier export of this model; name a new folder", folder, name));
-  }
-  if (error) throw CheckpointError(fmt::format("{}: {}", folder, error.message()));
+/// The folder under a name that can be renamed: not a link, nor "..", nor with a slash at its end.
+std::string target_of(const std::string& folder) {
+  std::error_code none;
+  if (auto real = fs::canonical(folder, none); !none) return real.string();
+  const auto path = fs::path(folder).lexically_normal();
+  return (path.has_filename() ? path : path.parent_path()).string();
+}
+
+/// @throws ConfigError when the folder may not be replaced; the message has the remedy
+void check_target(const std::string& folder, const std::map<std::string, std::string>& texts, bool overwrite) {
+  std::error_code none;
+  if (!fs::exists(folder, none)) return;
+  if (!fs::is_directory(folder, none)) throw ConfigError(fmt::format("{}: a file; name a folder", folder));
+  const auto refuse = [&](const std::string& why) { throw ConfigError(fmt::format("{}: {}", folder, why)); };
+  const auto real = fs::canonical(folder, none);
+  struct stat inner {
+  }, outer{};
+  const bool is_mount = ::stat(real.c_str(), &inner) == 0 && ::stat(real.parent_path().c_str(), &outer) == 0 &&
+                        inner.st_dev != outer.st_dev;
+  if (is_mount || fs::equivalent(folder, fs::current_path(none), none))
+    refuse(fmt::format("{}, and an export replaces its folder as a whole; name a new folder in it",
+                       is_mount ? "a mount point" : "the working directory"));
+  const auto foreign = checkpoint::foreign_files(folder, texts);
+  if (foreign.empty()) return;
+  // The user may mean a model's files, but hardly a tree of folders, or what a run goes on from.
+  if (fs::exists(real / checkpoint::kManifest, none))
+    refuse("a checkpoint, which no export replaces; name a new folder");
+  for (const auto& name : foreign)
+    if (fs::is_directory(real / name, none))
+      refuse(fmt::format("holds the folder \"{}\", which no export replaces; name a new folder", name));
+  if (!overwrite)
+    refuse(
+        fmt::format("holds files that are not of an export of Trireme ({}); name a new folder, or add --overwrite "
+                    "to replace the folder and all that is in it",
+                    text::first_few(foreign)));
 }
 
 /// The tensors to write, and how each is read.
@@ -181,7 +206,7 @@ CheckpointExport export_checkpoint(const std::string& checkpoint_folder, const s
   auto format = format_of(root, options);
   const auto scale = adapter_scale(root, checkpoint_folder, options.merge);
   const auto texts = texts_of(checkpoint_folder, manifest, format.dtype);
-  check_target(folder, texts);
+  check_target(folder, texts, options.overwrite);
   // Last, because it may read every byte.
   static_cast<void>(checkpoint::verify_checkpoint_weights(checkpoint_folder, options.verify));
   // Frozen weights may be in half precision; all tensors have the dtype that config.json says.
@@ -190,9 +215,12 @@ CheckpointExport export_checkpoint(const std::string& checkpoint_folder, const s
   Source source(checkpoint_folder, manifest, format);
   if (scale) source.merge(*scale);
   const auto& entries = source.entries();
+  checkpoint::ModelFolder model(target_of(folder));
   checkpoint::write_model(
-      folder, entries, [&](std::size_t i) { return source.value(i); }, format, texts);
+      model.next(), entries, [&](std::size_t i) { return source.value(i); }, format, texts);
+  check_target(folder, texts, options.overwrite);  // once more: what it holds now is replaced
   CheckpointExport out;
+  out.problem = model.publish();
   out.tensors = static_cast<std::int64_t>(entries.size());
   for (const auto& entry : entries) out.bytes += checkpoint::bytes_of(entry);
   for (const auto& entry : fs::directory_iterator(folder)) out.files.push_back(entry.path().filename().string());

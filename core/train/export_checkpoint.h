@@ -18,6 +18,7 @@ struct CheckpointExportOptions {
   std::optional<std::string> dtype{};      ///< "fp32", "bf16" or "fp16"; unset: run.export_dtype of its run
   std::optional<std::int64_t> shard_mb{};  ///< unset: run.export_shard_mb of its run
   bool merge = false;                      ///< merge the adapters
+  bool overwrite = false;                  ///< replace the folder even if it holds other files than an export of ours
   /// Of the weights; sizes if the caller has verified their content.
   checkpoint::Verify verify = checkpoint::Verify::content;
 };
@@ -28,11 +29,13 @@ struct CheckpointExport {
   std::vector<std::string> files;  ///< that were written: their names
   bool is_average = false;         ///< the tensors are the average of the run's weights
   bool has_config = false;         ///< config.json is among the files
+  std::string problem{};           ///< why an earlier export may be there again after a power failure; else ""
 };
 
-/// Writes to the folder, which must not exist, be empty, or hold an earlier export.
-/// @throws CheckpointError: a damaged checkpoint, a folder with other contents, a value beyond the range of the dtype.
-/// ConfigError: adapters without `merge`, or `merge` without adapters.
+/// Writes to the folder, which must not exist, be empty, or hold an earlier export; it is replaced as a whole
+/// (checkpoint/model_folder.h).
+/// @throws CheckpointError: a damaged checkpoint, a value beyond the range of the dtype. ConfigError: a folder with
+/// other contents, adapters without `merge`, or `merge` without adapters.
 CheckpointExport export_checkpoint(const std::string& checkpoint, const std::string& folder,
                                    const CheckpointExportOptions& options);
 

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
@@ -69,17 +70,25 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
   const auto format = export_format(p.config.run);
   const auto texts = exported_texts(p, format.dtype);
   const bool exports_best = p.config.run.export_weights == "best" && run.state.best.epoch > 0;
-  if (exports_best)
-    run.best.export_to(run.world, model, format, texts);
-  else
-    export_weights(model, run.booster, run.boosted, texts, p.config.lora.has_value(), format);
+  const auto replace = [&](const std::string& folder, const std::function<void(const std::string& next)>& write) {
+    if (const auto problem = replace_model(run.world, folder, write); !problem.empty())
+      run.booster.log().warn("{}; after a power failure an earlier model may be there again", problem);
+  };
+  replace(model, [&](const std::string& next) {
+    if (exports_best)
+      run.best.export_to(run.world, next, format, texts);
+    else
+      export_weights(next, run.booster, run.boosted, texts, p.config.lora.has_value(), format);
+  });
   if (p.config.lora && p.config.lora->merge) {
     // Frozen weights may be in half precision; all tensors have the dtype that config.json says.
     auto merged = format;
     if (!merged.dtype) merged.dtype = Precision::parse(p.config.train.precision).parameters;
-    checkpoint::save_merged(fmt::format("{}/{}", run.folder.dir(), kMergedModel), run.boosted.model->state_dict(),
-                            run.boosted.model->module(), fmt::format("{}/{}", model, checkpoint::kAdapterTensors),
-                            model_texts(p, format.dtype), run.booster.mesh(), merged);
+    replace(fmt::format("{}/{}", run.folder.dir(), kMergedModel), [&](const std::string& next) {
+      checkpoint::save_merged(next, run.boosted.model->state_dict(), run.boosted.model->module(),
+                              fmt::format("{}/{}", model, checkpoint::kAdapterTensors), model_texts(p, format.dtype),
+                              run.booster.mesh(), merged);
+    });
   }
   RunResult result{.state = run.state,
                    .run_dir = run.folder.dir(),

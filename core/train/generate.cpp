@@ -110,7 +110,7 @@ std::vector<std::int64_t> generate(const LanguageModel& model, std::vector<std::
     auto logits = model.next_logits({text.end() - seen, text.end()});
     if (options.vocabulary > 0) logits = logits.narrow(0, 0, std::min(logits.size(0), options.vocabulary));
     const auto id = sample_token(logits, options.sampling, draw);
-    if (id == options.end) break;
+    if (std::find(options.ends.begin(), options.ends.end(), id) != options.ends.end()) break;
     text.push_back(id);
     made.push_back(id);
   }

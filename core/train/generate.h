@@ -41,7 +41,7 @@ LanguageModel open_language_model(const Prepared& prepared, c10::Device device);
 struct GenerateOptions {
   std::int64_t tokens = 64;  ///< to generate, at most
   SamplingOptions sampling{};
-  std::optional<std::int64_t> end{};  ///< the token after which nothing is generated
+  std::vector<std::int64_t> ends{};  ///< the tokens after which nothing is generated
   /// The ids that may be generated are 0 to this - 1, for a tokenizer with fewer tokens than the model; 0: all.
   std::int64_t vocabulary = 0;
 };

@@ -7,6 +7,7 @@
 
 #include "core/base/text.h"
 #include "core/base/version.h"
+#include "core/data/class_names.h"
 #include "core/nn/parameters.h"
 #include "core/train/lora.h"
 
@@ -20,7 +21,7 @@ std::string data_line(const Prepared& p) {
   const auto& spec = p.data.info.spec;
   auto line = fmt::format("{}: {} train, {} validation, {} test", p.data.info.source, count(p.data.train),
                           count(p.data.validation), count(p.data.test));
-  auto classes = spec.class_names;
+  auto classes = data::distinct_names(spec.class_names);
   const auto total = classes.size();
   if (total > 8) classes.resize(8);
   if (total > 0) line += fmt::format("; {} classes: {}{}", total, text::join(classes), total > 8 ? ", ..." : "");
@@ -92,6 +93,8 @@ void print_header(Console& console, const Prepared& p, Booster& booster, Boosted
   lines.insert(lines.end(), {{"data", data_line(p)}, {"run", run_line(p, run)}});
   if (const auto decay = p.config.train.ema_decay)
     lines.push_back({"average", fmt::format("of the weights, with decay {}: evaluated and exported", *decay)});
+  if (const auto& binding = booster.mesh().world().binding(); !binding.empty())
+    lines.emplace_back("cores", fmt::format("of each rank near its GPU (run.bind); rank 0: {}", binding));
   if (staging_bytes > 0)
     lines.emplace_back("saves", fmt::format("in the background, from a copy in host memory: {} a rank at most",
                                             text::bytes(static_cast<double>(staging_bytes))));

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
 #include "core/comm/text.h"
 #include "core/train/evaluate.h"
 #include "core/train/out_of_memory.h"
@@ -88,7 +89,7 @@ std::vector<Rows> rows_of_all(const comm::World& world, const std::vector<Rows>&
   const nlohmann::json described{{"differing", differing}, {"layout", layout_of(own)}};
   auto layouts = nlohmann::json::array();
   for (const auto& text : comm::all_gather_text(group, world.device(), described.dump())) {
-    const auto of_rank = nlohmann::json::parse(text);
+    const auto of_rank = parse_json(text);
     refuse_shapes(of_rank["differing"].get<std::string>());
     layouts.push_back(of_rank["layout"]);
   }

@@ -88,7 +88,7 @@ void check_device(const Prepared& p) {
   if (device != "cuda" && !tf32 && !deterministic) return;
   bool cuda = false;
   try {
-    cuda = comm::wants_cuda(device, device == "cpu" ? 0 : comm::cuda_device_count());
+    cuda = comm::wants_cuda(device, device == "cpu" ? comm::CudaDevices() : comm::cuda_devices());
   } catch (const ConfigError& error) {
     config::fail(p.config.root.table("run"), "device", error.what());
   }
@@ -223,6 +223,7 @@ Prepared prepare(RunConfig config, const comm::LaunchInfo& launch, const std::st
     p.kind = p.config.kinds.models.at(p.config.model.name);
     open_data(p, !trains, log, inputs);
     choose_task(p);
+    if (trains) keep_files_of_weights(p);
     try {
       resolve_model(p, !trains);
     } catch (const ConfigError& error) {

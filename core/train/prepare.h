@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,7 +46,9 @@ struct Prepared {
   std::shared_ptr<void> model_options;  ///< resolved
   std::string weights;                  ///< the weights that the model starts from, or ""
   std::string adapters;                 ///< the file with the adapters that it starts from, or ""
-  TaskKind task_kind;                   ///< with its options
+  /// What exports keep of the files beside the weights, by name; see keep_files_of_weights().
+  std::map<std::string, std::string> kept_files;
+  TaskKind task_kind;  ///< with its options
   std::shared_ptr<const Task> task;
   Metric best;   ///< decides which weights are the best; "loss" for the loss
   Metric shown;  ///< on the screen beside the loss: the best one, or the task's first

@@ -10,6 +10,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/shared_errors.h"
@@ -84,7 +85,7 @@ Distance compare(const std::string& path, const std::string& reference, const ch
 }
 
 std::vector<double> losses_of(const std::string& folder) {
-  return nlohmann::json::parse(checkpoint::read_file(folder + "/losses.json")).get<std::vector<double>>();
+  return parse_json(checkpoint::read_file(folder + "/losses.json")).get<std::vector<double>>();
 }
 
 /// The gradients without the loss scale.

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
 #include "core/comm/text.h"
 #include "core/nn/block.h"
 #include "core/nn/parameters.h"
@@ -97,7 +98,7 @@ ReplicaCheck::ReplicaCheck(Booster& booster, Boosted& run) : booster_(booster), 
   const nlohmann::json mine = sets;
   std::set<Axes> all;
   for (const auto& text : comm::all_gather_text(world.group(), world.device(), mine.dump()))
-    for (const auto& axes : nlohmann::json::parse(text)) all.insert(axes.get<Axes>());
+    for (const auto& axes : parse_json(text)) all.insert(axes.get<Axes>());
   for (const auto& axes : all)
     if (!axes.empty()) (void)mesh.group(axes);
 }
@@ -177,7 +178,7 @@ void ReplicaCheck::compare(std::int64_t step) {
   for (const char* what : {"weight", "master"}) {
     if (!ranks.empty()) break;  // differing masters give differing weights, which say the same
     for (std::size_t rank = 0; rank < reports.size(); ++rank)
-      for (const auto& entry : nlohmann::json::parse(reports[rank]))
+      for (const auto& entry : parse_json(reports[rank]))
         if (entry.at(1) == what) ranks[entry.at(0)][entry.at(2).get<std::int64_t>()].push_back(rank);
   }
   std::vector<std::string> texts;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
 #include "core/base/text.h"
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/train_state.h"
@@ -25,7 +26,7 @@ nlohmann::json summary_in(const std::string& run_dir) {
   std::error_code none;
   const auto path = checkpoint::path_in(run_dir, "summary.json");
   if (!fs::exists(path, none)) return nullptr;
-  auto summary = nlohmann::json::parse(checkpoint::read_file(path), nullptr, /*allow_exceptions=*/false);
+  auto summary = parse_json_or_null(checkpoint::read_file(path));
   return summary.is_object() ? summary : nullptr;
 }
 

@@ -26,6 +26,7 @@ struct RunSection {
   std::string resume = "auto";         // "auto" | "must" | "never" | the folder of a checkpoint or of a run
   bool deterministic = false;          // bit-equal repeats on GPUs, too (core/train/deterministic.h)
   std::int64_t threads = 0;            // compute threads per rank; 0: 1 with several CPU ranks per host, else all cores
+  std::string bind = "auto";           // auto | none: cores of ranks with GPUs
   std::int64_t checkpoint_every = 0;   // steps; 0: at the end of each epoch only
   std::int64_t keep_checkpoints = 2;   // number of newest checkpoints to keep; 0: none is written
   bool async_save = false;             // write checkpoints beside the training

@@ -32,6 +32,11 @@ const Fields<RunSection>& run_fields() {
                "Compute threads per rank. 0 takes OMP_NUM_THREADS if it is set, else 1 if several CPU ranks share a "
                "machine, else an equal share of its cores.",
                {.min = 0, .max = 4096})
+          .add(
+              "bind", &O::bind,
+              "Which cores ranks with GPUs use. auto: those of the NUMA node of the rank's GPU, divided over the ranks "
+              "whose GPUs are on it, unless the launcher, Slurm or a cpuset has bound the process already. none: any.",
+              {.choices = {"auto", "none"}})
           .add("checkpoint_every", &O::checkpoint_every,
                "Optimizer steps between checkpoints within an epoch; the end of each epoch writes one, too. 0: only "
                "there.",
@@ -121,11 +126,11 @@ const Fields<CommSection>& comm_fields() {
   using O = CommSection;
   static const auto table =
       Fields<O>("comm", "The communication of the ranks: how long they wait for each other, and checks of their calls.")
-          .add(
-              "init_timeout_s", &O::init_timeout_s,
-              "Seconds that a rank waits for the others at the start, and in the first operation of each group, before "
-              "the run ends with an error.",
-              {.max = 1e7, .above = 0})
+          .add("init_timeout_s", &O::init_timeout_s,
+               "Seconds that a rank waits for the others at the start, and in the first operation of each group "
+               "(over NCCL until the first step is done, if it is longer than timeout_s), before the run ends with an "
+               "error.",
+               {.max = 1e7, .above = 0})
           .add(
               "timeout_s", &O::timeout_s,
               "Seconds that any other operation may take, from when it could start on this rank: its tensors are "

@@ -11,10 +11,12 @@
 
 #include "core/base/clock.h"
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/checkpoint/checkpoint_folders.h"
 #include "core/checkpoint/files.h"
+#include "core/checkpoint/model_folder.h"
 #include "core/comm/flight/recorder.h"
 #include "core/config/location.h"
 #include "core/train/export.h"
@@ -67,7 +69,7 @@ std::int64_t cut_metrics(const std::string& path, std::int64_t step, bool is_eva
   checkpoint::FileWriter out(path);
   std::int64_t dropped = 0;
   for (std::string line; std::getline(lines, line);) {
-    const auto parsed = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto parsed = parse_json_or_null(line);
     const bool up_to_step = parsed.is_object() && parsed.value("step", std::int64_t{0}) <= step;
     if (!up_to_step) ++dropped;
     if (!up_to_step || parsed.value("split", "") == "test") continue;
@@ -100,12 +102,11 @@ RunFolder::RunFolder(const std::string& dir, std::string config_toml, const Find
   if (!is_new) resume_point_ = find_point(damages_);
   if (!resume_point_.done.empty()) return;
   if (!resume_point_.from.empty() && is_checkpoint_of(dir_, resume_point_.from)) {
-    for (const char* name : {"", kExportedModel, kBestModel, kMergedModel})
-      checkpoint::remove_temporary_files(checkpoint::path_in(dir_, name));
     // Of a crash. The next save removes parts of checkpoints too, but there may be none.
+    checkpoint::remove_temporary_files(dir_);
+    for (const char* name : {kExportedModel, kBestModel, kMergedModel})
+      checkpoint::recover_model_folder(checkpoint::path_in(dir_, name));
     checkpoint::remove_leftovers(dir_);
-    std::error_code ignored;
-    fs::remove_all(fs::path(dir_) / kNextBest, ignored);
     return;
   }
   if (earlier && is_ours_without_checkpoint()) {

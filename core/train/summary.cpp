@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "core/base/json_parse.h"
 #include "core/base/memory.h"
 #include "core/base/text.h"
 #include "core/base/version.h"
@@ -53,7 +54,7 @@ AllSkippedSamples skipped_samples(const data::Datasets& data, const comm::World&
   std::map<std::string, std::set<std::int64_t>> all;
   for (const auto& text : comm::gather_text(world.group(), world.device(), mine.dump())) {
     auto& of_rank = out.by_rank.emplace_back();
-    const auto parsed = nlohmann::json::parse(text);
+    const auto parsed = parse_json(text);
     for (const auto& [name, samples] : parsed.items())
       for (const auto& number : samples) {
         ++of_rank[name];
@@ -135,7 +136,7 @@ nlohmann::json run_summary(const RunResult& result, Booster& booster, const std:
   const auto& state = result.state;
   const auto& world = booster.mesh().world();
   auto ranks = nlohmann::json::array();
-  for (const auto& report : rank_reports) ranks.push_back(nlohmann::json::parse(report));
+  for (const auto& report : rank_reports) ranks.push_back(parse_json(report));
   for (std::size_t rank = 0; rank < ranks.size() && rank < result.skipped_by_rank.size(); ++rank)
     ranks[rank]["skipped_samples"] = result.skipped_by_rank[rank];
   nlohmann::json out{

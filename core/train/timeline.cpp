@@ -7,6 +7,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "core/base/json_parse.h"
 #include "core/base/trace.h"
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/shared_errors.h"
@@ -61,7 +62,7 @@ void write_trace(const comm::Mesh& mesh, const std::string& path) {
   checkpoint::on_first_rank(world, [&] {
     auto events = json::array();
     for (const auto& text : all)
-      for (auto& event : json::parse(text)) events.push_back(std::move(event));
+      for (auto& event : parse_json(text)) events.push_back(std::move(event));
     checkpoint::write_file(path, json{{"displayTimeUnit", "ms"}, {"traceEvents", std::move(events)}}.dump());
   });
 }

@@ -13,6 +13,8 @@
 #include "core/base/verdict.h"
 #include "core/booster/task_around.h"
 #include "core/checkpoint/checkpoint_folders.h"
+#include "core/checkpoint/model_folder.h"
+#include "core/checkpoint/shared_errors.h"
 #include "core/comm/devices.h"
 #include "core/comm/flight/stopping.h"
 #include "core/nn/parameters.h"
@@ -84,6 +86,7 @@ Predictions Trainer::predict(const std::shared_ptr<data::Dataset>& data) {
 void Trainer::save_model(const std::string& folder) {
   boost();
   const auto averaged = run_.use_average();
+  checkpoint::on_first_rank(world_, [&] { checkpoint::check_own_model(folder); });
   export_weights(folder, booster_, run_, exported_texts(p_), p_.config.lora.has_value());
 }
 

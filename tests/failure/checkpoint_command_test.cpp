@@ -136,6 +136,55 @@ TEST(CheckpointCommands, ReadFormat1) {
   }
 }
 
+// A model that another program has written, or written anew into an export's folder, has no mark of ours.
+TEST(CheckpointCommands, ExportReplacesNobodyElsesModel) {
+  const TwoEpochs run;
+  const auto out = run.folder.path() + "/out", copy = run.folder.path() + "/copy";
+  ASSERT_EQ(checkpoint({"export", run.dir(), "--to", out}).code, 0);
+  fs::copy(out, copy);  // the mark goes along
+  EXPECT_EQ(checkpoint({"export", run.dir(), "--to", copy + "/"}).code, 0);
+  const auto ours = content_of(out + "/model.safetensors");
+  auto foreign = ours;
+  foreign.replace(foreign.find("trireme"), 7, "another");
+  std::ofstream(out + "/model.safetensors", std::ios::binary) << foreign;
+  fs::create_directory_symlink(out, run.folder.path() + "/link");
+  for (const auto& name : {out, run.folder.path() + "/link"}) {
+    expect_only_refusal(checkpoint({"export", run.dir(), "--to", name}), 2,
+                        name +
+                            ": holds files that are not of an export of Trireme (config.json, model.safetensors, "
+                            "preprocessor_config.json)");
+    EXPECT_TRUE(content_of(out + "/model.safetensors") == foreign);
+  }
+  const auto replaced = checkpoint({"export", run.dir(), "--to", run.folder.path() + "/link", "--overwrite"});
+  EXPECT_EQ(replaced.code, 0) << replaced.err;
+  EXPECT_TRUE(content_of(out + "/model.safetensors") == ours);
+  EXPECT_TRUE(fs::is_symlink(run.folder.path() + "/link"));
+  for (const auto& name : names_of(run.folder.path())) EXPECT_FALSE(name.ends_with(".tmp")) << name;
+}
+
+TEST(CheckpointCommands, AnExportThatIsKilledLeavesAWholeModel) {
+  const TwoEpochs run;
+  const auto exports = run.folder.path() + "/exports", out = exports + "/out";
+  std::set<std::string> whole;
+  for (const auto& step : {run.last(), run.first()}) {
+    ASSERT_EQ(checkpoint({"export", step, "--to", out}).code, 0);
+    whole.insert(content_of(out + "/model.safetensors"));
+  }
+  ASSERT_EQ(whole.size(), 2U);
+  const auto names = names_of(out);
+  int at = 0, code = 1;
+  while (code != 0 && at < 100) {
+    SCOPED_TRACE(++at);
+    const ProcessOptions dies{
+        .environment = {"LD_PRELOAD=" TRIREME_FAULTS, "FAULT_FOLDER=" + exports, "FAULT_AT=" + std::to_string(at)}};
+    code = run_process({TRIREME_COMMAND, "checkpoint", "export", run.last(), "--to", out}, dies).code;
+    EXPECT_TRUE(whole.contains(content_of(out + "/model.safetensors")));
+    EXPECT_EQ(names_of(out), names);
+  }
+  EXPECT_TRUE(at > 12 && code == 0) << at;
+  EXPECT_EQ(names_of(exports), std::set<std::string>{"out"});
+}
+
 TEST(CheckpointCommands, MergeAdaptersOnlyWhenAsked) {
   for (const bool transposed : {false, true}) {
     const TemporaryFolder folder;
@@ -305,7 +354,7 @@ TEST(CheckpointCommands, InspectShowsFilesOfTensors) {
   for (const auto& path : {model, run.dir() + "/model"}) {
     const auto found = nlohmann::json::parse(command({"inspect", path, "--stats", "--json"}).out);
     EXPECT_EQ(found["path"], model);
-    EXPECT_EQ(found["metadata"], nlohmann::json({{"format", "pt"}}));
+    EXPECT_EQ(found["metadata"], nlohmann::json({{"format", "pt"}, {"producer", "trireme"}}));
     EXPECT_EQ(found["tensors"].size(), json_of(run.last() + "/manifest.json")["tensors"]["weights"].size());
     for (const auto& tensor : found["tensors"]) {
       EXPECT_EQ(tensor["nonfinite"], 0);
@@ -349,10 +398,14 @@ TEST(CheckpointCommands, Refuse) {
       {{"verify", full}, 7, full + ": neither a run's folder, "},
       {{"export", run.dir()}, 2, "--to is required"},
       {{"export", run.dir(), "--to", full},
-       7,
-       full + ": holds \"notes.txt\", which is not of an earlier export of this model; name a new folder"},
-      {{"export", run.dir(), "--to", run.last()}, 7, "which is not of an earlier export of this model"},
-      {{"export", run.dir(), "--to", file}, 7, file + ": a file; name a folder"},
+       2,
+       full +
+           ": holds files that are not of an export of Trireme (notes.txt); name a new folder, or add --overwrite to "
+           "replace the folder and all that is in it"},
+      {{"export", run.dir(), "--to", run.last(), "--overwrite"}, 2, "a checkpoint, which no export replaces"},
+      {{"export", run.dir(), "--to", run.dir(), "--overwrite"}, 2, "\", which no export replaces; name a new folder"},
+      {{"export", run.dir(), "--to", "."}, 2, ".: the working directory, and an export replaces its folder as a whole"},
+      {{"export", run.dir(), "--to", file}, 2, file + ": a file; name a folder"},
       {{"export", run.dir(), "--to", full, "--dtype", "int8"}, 2, "--dtype int8: must be one of fp32, bf16, fp16"},
       {{"export", run.dir(), "--to", full, "--shard-mb", "-1"}, 2, "--shard-mb -1: must be at least 0"},
       {{"diff", run.dir()}, 2, "B is required"},

@@ -64,6 +64,24 @@ TEST(Generate, ContinuesWhatTheModelHasLearnt) {
       "xxxxxxxxxxxxxxabcdabcdabcdabcdabcdabcdabcdabcdabcda\n");
 }
 
+// generation_config.json comes before config.json, and either may have several ids.
+TEST(Generate, StopsAtTheIdsBesideTheWeights) {
+  const RunOnLetters run;
+  const auto model = run.dir() + "/model";
+  const auto text = [&] {
+    const auto result = generate({model, "--prompt", "cda", "--tokens", "9", "--stop-at-end", "--tokenizer", "bytes"});
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out;
+  };
+  auto config = json_of(model + "/config.json");
+  EXPECT_EQ(config.at("eos_token_id"), nullptr);
+  config["eos_token_id"] = 'a';
+  std::ofstream(model + "/config.json") << config;
+  EXPECT_EQ(text(), "cdabcd\n");
+  std::ofstream(model + "/generation_config.json") << nlohmann::json{{"eos_token_id", {1, 'c'}}};
+  EXPECT_EQ(text(), "cdab\n");
+}
+
 TEST(Generate, TheSameSeedDrawsTheSameText) {
   const RunOnLetters run;
   const auto text = [&](const std::string& seed) {
@@ -100,7 +118,8 @@ TEST(Generate, SaysWhatItCannotDo) {
                    "vocab.txt); name the one that the model was trained with (--tokenizer PATH)"},
            {{mere, "--prompt", "a", "--stop-at-end", "--tokenizer", "bytes"},
             2,
-            "--stop-at-end: this model's tokenizer has no token for the end of a text; remove it"},
+            "--stop-at-end: neither the files beside the weights nor the tokenizer have a token for the end of a text; "
+            "remove it"},
            {{mere, "--prompt", "\xC3\xA9", "--tokenizer", "bytes"},
             3,
             "the prompt has the token id 195, but the model's vocabulary has 128 tokens (0 to 127); use the tokenizer "

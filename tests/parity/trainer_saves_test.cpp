@@ -19,6 +19,7 @@
 
 #include "core/base/error.h"
 #include "core/checkpoint/files.h"
+#include "core/checkpoint/model_folder.h"
 #include "core/checkpoint/shared_errors.h"
 #include "core/comm/text.h"
 #include "core/train/export.h"
@@ -160,7 +161,7 @@ struct LimitBest : train::RunCallback {
     if (run.world.rank() != 0) return;
     EXPECT_TRUE(checkpoint::read_file(run.best.file()) == best_before) << "the earlier weights are changed";
     EXPECT_EQ(checkpoint::digest_file(run.best.file()), run.best.digest());
-    EXPECT_FALSE(fs::exists(run.folder.dir() + "/" + train::kNextBest));
+    EXPECT_FALSE(fs::exists(run.folder.dir() + "/" + train::kBestModel + checkpoint::kExportTemporary));
   }
   void on_exception(const std::exception_ptr& /*error*/) override { limit.reset(); }
 };
@@ -182,7 +183,8 @@ TEST(TrainerSaves, BestWeightsThatCannotBeWrittenAreAFailureOfEveryRank) {
     const auto error = error_of_run(kBestText, dir, policy, {.callbacks = {limit}});
     ASSERT_GT(limit->lost, 0) << "no second best evaluation";
     if (policy == "stop")
-      EXPECT_NE(error.find("model-best.tmp/model.safetensors: cannot be written: File too large"), error.npos) << error;
+      EXPECT_NE(error.find("model-best.export.tmp/model.safetensors: cannot be written: File too large"), error.npos)
+          << error;
     else
       EXPECT_EQ(error, "");
     if (world().rank() == 0) {
@@ -194,7 +196,7 @@ TEST(TrainerSaves, BestWeightsThatCannotBeWrittenAreAFailureOfEveryRank) {
       } else {
         EXPECT_TRUE(checkpoint::read_file(dir + "/model-best/model.safetensors") == limit->best_before);
       }
-      EXPECT_FALSE(fs::exists(dir + "/" + train::kNextBest));
+      EXPECT_FALSE(fs::exists(dir + "/" + train::kBestModel + checkpoint::kExportTemporary));
     }
     world().group().barrier();
     if (world().rank() == 0) fs::remove_all(dir);
@@ -324,7 +326,7 @@ TEST(TrainerSaves, AFailureOfTheFirstRankToResumeIsEveryRanks) {
   const struct {
     std::uintmax_t bytes;
     const char* file;
-  } rows[] = {{1, "/model-best/"}, {half, "/metrics.jsonl"}};
+  } rows[] = {{1, "/model-best.export.tmp/"}, {half, "/metrics.jsonl"}};
   for (const auto& [bytes, file] : rows) {
     const auto error = error_of_run(text("6"), dir, "stop", {}, bytes);
     EXPECT_NE(error.find(dir + file), std::string::npos) << error;

@@ -1,9 +1,10 @@
 // Every file operation of a save fails once, in each way: with an error, with errors from then on, or the process dies
 // at it. Afterwards the earlier or the new checkpoint is there, whole; nothing of a name that counts is damaged; and
-// the next save leaves nothing temporary.
+// the next save leaves nothing temporary. The same for a folder with an exported model.
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros_like.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,6 +17,9 @@
 
 #include "core/checkpoint/checkpoint_save.h"
 #include "core/checkpoint/files.h"
+#include "core/checkpoint/model_files.h"
+#include "core/checkpoint/model_folder.h"
+#include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/train_state.h"
 #include "tests/failure/file_faults.h"
 #include "tests/unit/checkpoint/folder.h"
@@ -215,6 +219,113 @@ TEST_F(SaveFaults, EachOperationFailsOnceOrFromThenOn) {
     });
   EXPECT_EQ(warned, 2 * 2 * scenarios().size());  // to open the folder, and to sync it
   EXPECT_GT(2 * refused, all);                    // the rest are removals, and what file systems need not have
+}
+
+/// A folder with a model, or none yet, which another model replaces.
+struct Replacement {
+  const char* what;
+  bool has_model, no_exchange = false;
+
+  /// Its values and its text say which model it is.
+  static std::string write(const std::string& folder, int number) {
+    ModelFolder model(folder);
+    write_model(model.next(), {{"w", {3, 5}, at::kFloat}},
+                [&](std::size_t) {
+                  return at::full({3, 5}, number, at::kFloat);
+                },
+                {}, {{"config.json", std::to_string(number)}});
+    model.keep_others();
+    return model.publish();
+  }
+  /// Which model the folder has, of which nothing may be missing; 0: there is no folder.
+  static int number_in(const std::string& folder) {
+    if (!fs::exists(folder)) return 0;
+    const auto text = bytes_of(folder + "/config.json");
+    const auto number = text.empty() ? -1 : std::stoi(text);
+    EXPECT_TRUE(at::equal(SafeTensors(folder + "/" + kModelTensors).read("w"), at::full({3, 5}, number, at::kFloat)))
+        << folder;
+    return number;
+  }
+  void prepare(const std::string& root) const {
+    if (!has_model) return;
+    write(root + "/model", 1);
+    put_bytes(root + "/model/notes.txt", "a user's own");
+  }
+  [[nodiscard]] Outcome write_with(const std::string& root, FileFaults& faults) const {
+    faults.folder = root;
+    faults.no_exchange = no_exchange;
+    Outcome out;
+    tests::file_faults = &faults;
+    try {
+      out.warning = write(root + "/model", 2);
+    } catch (const CheckpointError& error) {
+      out.problem = error.what();
+    }
+    tests::file_faults = nullptr;
+    return out;
+  }
+  /// The earlier model or the new one is there, and the next export finds nothing in its way.
+  void expect_one(const std::string& root, bool is_new) const {
+    const auto folder = root + "/model";
+    const auto number = number_in(folder);
+    if (number == 0 && has_model)
+      EXPECT_TRUE(no_exchange && number_in(folder + kReplaced) == 1) << "no model is there";
+    else
+      EXPECT_TRUE(number == 2 || (!is_new && number == (has_model ? 1 : 0))) << number;
+    write(folder, 3);
+    EXPECT_EQ(number_in(folder), 3);
+    EXPECT_EQ(names_in(root), Names{"model"});
+    EXPECT_EQ(fs::exists(folder + "/notes.txt"), has_model);
+  }
+};
+
+/// Calls `body` for each operation, with a fresh copy of the folder.
+void for_each_replacement(
+    const std::function<void(const Replacement&, const std::string& root, std::int64_t at)>& body) {
+  for (const auto& how : {Replacement{"a new folder", false},
+                          {"over an earlier model", true},
+                          {"without an exchange of names", true, true}}) {
+    FileFaults counted;
+    const TestFolder once;
+    how.prepare(once.path());
+    EXPECT_FALSE(how.write_with(once.path(), counted).problem.has_value());
+    ASSERT_GE(counted.count->load(), 12) << how.what;
+    for (std::int64_t at = 1; at <= counted.count->load(); ++at) {
+      SCOPED_TRACE(fmt::format("{}, at operation {}", how.what, at));
+      const TestFolder root;
+      how.prepare(root.path());
+      body(how, root.path(), at);
+    }
+  }
+}
+
+TEST_F(SaveFaults, AProcessThatExportsDiesAtEachOperation) {
+  for_each_replacement([](const Replacement& how, const std::string& root, std::int64_t at) {
+    const auto child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      FileFaults faults;
+      faults.at = at;
+      (void)how.write_with(root, faults);
+      ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    how.expect_one(root, false);
+  });
+}
+
+TEST_F(SaveFaults, EachOperationOfAnExportFailsOnceOrFromThenOn) {
+  for (const bool lasting : {false, true})
+    for_each_replacement([&](const Replacement& how, const std::string& root, std::int64_t at) {
+      FileFaults faults;
+      faults.at = at;
+      faults.error = ENOSPC;
+      faults.lasting = lasting;
+      const auto [problem, warning] = how.write_with(root, faults);
+      how.expect_one(root, !problem);
+    });
 }
 
 }  // namespace

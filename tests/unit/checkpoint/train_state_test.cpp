@@ -207,6 +207,7 @@ TEST(TrainState, TheRecordIsNotTrusted) {
   } rows[] = {
       {good, "[]", "a JSON array in place of an object"},
       {good, "nothing", "line 1, column 2: not valid JSON"},
+      {good, std::string(200'000, '['), "line 1, column 129: nested deeper than 128 levels"},
       {"\"format\": 1", "\"format\": 2", "format 2, but this version reads format 1"},
       {"\"format\": 1", "\"format\": 1.5", "format is 1.5, which is not an integer"},
       {"\"global_step\": 8", "\"global_step\": 8.5", "global_step is 8.5, which is not an integer"},

@@ -329,6 +329,12 @@ TEST(Weights, Refusals) {
 
   put_bytes(folder / "config.json", "{");
   expect_error([&] { (void)read_beside_weights(folder.path()); }, {"config.json: line ", "not valid JSON"});
+  const std::string deep(200'000, '[');
+  put_bytes(folder / "config.json", deep);
+  expect_error([&] { (void)read_beside_weights(folder.path()); },
+               {"config.json: line 1, column 129: nested deeper than 128 levels"});
+  put_bytes(folder / "i.index.json", "{\"weight_map\": " + deep);
+  expect_error(load(folder / "i.index.json"), {"i.index.json: line 1, column 143: nested deeper than 128 levels"});
   for (const char* map : {"[]", "{}", R"({"weight_map": {"a": 3}})", R"({"weight_map": {"a": "../a"}})",
                           R"({"weight_map": {"a": "/etc/passwd"}})", R"({"weight_map": {"a": "model.safetensors"}})",
                           R"({"weight_map": {"a": "gone.safetensors"}})", "nonsense"}) {

@@ -114,7 +114,7 @@ TEST(Generate, TheModelSeesTheLastTokensThatItHasPositionsFor) {
 
 TEST(Generate, StopsAtTheEndTokenAndKeepsToTheTokenizersIds) {
   SumModel sum;
-  EXPECT_EQ(generate(sum.model(), {1, 2}, {.tokens = 9, .end = 2}), (TokenIds{3, 6}));
+  EXPECT_EQ(generate(sum.model(), {1, 2}, {.tokens = 9, .ends = {7, 2}}), (TokenIds{3, 6}));
   // 6 is no id of this tokenizer: of the others, which have equal scores, the first is taken.
   EXPECT_EQ(generate(sum.model(), {1, 2}, {.tokens = 2, .vocabulary = 5}), (TokenIds{3, 0}));
 }

@@ -173,6 +173,36 @@ TEST(Prepare, ClassIdsFollowTheWeights) {
   }
 }
 
+// Two classes of ImageNet are cranes. Their numbers tell them apart, and names cannot.
+TEST(Prepare, ClassesOfOneNameAreKeptApartByTheirNumbers) {
+  Weights weights;
+  using Names = std::vector<std::string>;
+  const Names theirs{"crane", "bird", "crane"};
+  weights.name(theirs);
+  const std::string alike =
+      ": the labels 0 and 2 of these weights are both named \"crane\", and the data has its classes in another order, "
+      "so which of them is which is not known; number the labels of the data as the weights do, and name its classes "
+      "in their order: 0 crane, 1 bird, 2 crane";
+  const std::string others = ": these weights are for the classes crane, bird, crane, but the data has ";
+  const struct {
+    Names data;
+    std::string evaluation, training;  // "": it is possible
+  } rows[] = {{theirs, "", ""},
+              {{"bird", "crane", "crane"}, alike, alike},
+              {{"bird", "crane", "ox"}, others + "bird, crane, ox", ""},
+              {{"bird", "crane"}, others + "bird, crane", ""}};
+  for (const auto& row : rows)
+    for (const bool evaluates : {true, false}) {
+      auto p = prepared(kGood, {});
+      p.weights = weights.path();
+      p.data.info.spec.class_names = row.data;
+      const auto& says = evaluates ? row.evaluation : row.training;
+      const auto said = message_of<ConfigError>([&] { adopt_labels(p, evaluates, Log(1)); });
+      EXPECT_EQ(said.rfind(says.empty() ? "no error" : weights.path() + says, 0), 0U) << said;
+      EXPECT_EQ(p.data.info.spec.class_names, row.data);
+    }
+}
+
 // A file that only names the classes may be written beside weights that have no config.json.
 TEST(Prepare, AConfigJsonMayNameOnlyTheClasses) {
   const Weights weights;
@@ -182,6 +212,128 @@ TEST(Prepare, AConfigJsonMayNameOnlyTheClasses) {
         [&] { EXPECT_EQ(prepared(kGood, {}, 1, weights.path()).data.info.spec.class_names.front(), "rust"); });
     EXPECT_EQ(message == "no error", labels != "{}") << message;
   }
+}
+
+/// Texts and a tokenizer in a folder: a model that is trained on them from new weights, or from those in weights/.
+class Texts {
+ public:
+  explicit Texts(std::string model = "llama") : model_(std::move(model)) {
+    std::string lines, table = "sentence\tlabel\n";
+    for (int i = 0; i < 40; ++i) {
+      lines += "a b c d b\n";
+      table += i % 2 == 0 ? "a b\tgood\n" : "c d\tbad\n";
+    }
+    for (const auto* split : {"train", "validation"}) {
+      folder_.write(fmt::format("lines/{}.txt", split), lines);
+      folder_.write(fmt::format("tables/{}.tsv", split), table);
+    }
+    folder_.write("tokenizer/vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\n");
+  }
+  [[nodiscard]] Prepared run(std::vector<std::string> set, const std::string& data = "text") const {
+    const bool is_table = data == "text_classification";
+    set.push_back("data.path=" + folder_.path(is_table ? "tables" : "lines"));
+    return prepared("[model]\nname = \"" + model_ +
+                        "\"\nhidden_size = 16\nnum_layers = 1\nnum_heads = 2\nintermediate_size = 24\n"
+                        "max_positions = 32\n[data]\nname = \"" +
+                        data + "\"\n" + (is_table ? "max_tokens = 8\n" : "block = 8\n") + "[train]\nglobal_batch = 4\n",
+                    set);
+  }
+  [[nodiscard]] std::string tokenizer() const { return "data.tokenizer=" + folder_.path("tokenizer"); }
+  /// Weights of a model of `first`, whose values are not read, with these changes to its config.json.
+  [[nodiscard]] std::string weights(const Prepared& first, const nlohmann::json& changes) const {
+    auto config = nlohmann::json::parse(model_texts(first).at("config.json"));
+    config.update(changes);
+    folder_.write("weights/model.safetensors",
+                  data::testing_tools::safetensors({{"some.bias", "F32", "3", bytes_of(std::vector<float>(3, 0.0F))}}));
+    folder_.write("weights/config.json", config.dump());
+    return folder_.path("weights");
+  }
+  void write(const std::string& name, const std::string& text) const { folder_.write(name, text); }
+  [[nodiscard]] std::string path(const std::string& name) const { return folder_.path(name); }
+
+ private:
+  Folder folder_;
+  std::string model_;
+};
+
+// transformers would take 2 for a Llama and 50256 for a GPT-2 where the file has no key.
+TEST(Prepare, TheIdsOfANewModelAreThoseOfItsTokenizer) {
+  for (const auto* model : {"llama", "gpt2"}) {
+    const Texts texts(model);
+    auto of_words = model_texts(texts.run({texts.tokenizer()}));
+    const auto words = nlohmann::json::parse(of_words.at("config.json"));
+    EXPECT_EQ(words.at("bos_token_id"), nullptr);
+    EXPECT_EQ(words.at("eos_token_id"), 3);  // [SEP], which ends the documents
+    EXPECT_EQ(words.at("pad_token_id"), 0);
+    EXPECT_EQ(nlohmann::json::parse(of_words.at("generation_config.json")),
+              nlohmann::json::parse(R"({"eos_token_id": 3, "pad_token_id": 0})"));
+    auto of_bytes = model_texts(texts.run({"data.tokenizer=bytes"}));
+    const auto bytes = nlohmann::json::parse(of_bytes.at("config.json"));
+    for (const auto* key : {"bos_token_id", "eos_token_id", "pad_token_id"}) EXPECT_EQ(bytes.at(key), nullptr) << key;
+    EXPECT_FALSE(of_bytes.contains("generation_config.json"));
+  }
+  const Texts texts("bert");
+  texts.write("tokenizer/vocab.txt", "[UNK]\n[CLS]\n[SEP]\n[MASK]\n[PAD]\na\nb\nc\nd\n");
+  auto masked = model_texts(texts.run({texts.tokenizer(), "data.masking=0.5"}));
+  EXPECT_EQ(nlohmann::json::parse(masked.at("config.json")).at("pad_token_id"), 4);
+  EXPECT_FALSE(masked.contains("generation_config.json"));
+}
+
+TEST(Prepare, AnExportKeepsWhatTheRunDoesNotDecide) {
+  const Texts texts;
+  const nlohmann::json changes{
+      {"bos_token_id", 7},         {"eos_token_id", {3, 5}},
+      {"pad_token_id", nullptr},   {"task_specific_params", {{"text-generation", {{"max_length", 50}}}}},
+      {"torch_dtype", "float64"},  {"use_cache", false},
+      {"attention_dropout", 0.25}, {"auto_map", {{"AutoConfig", "mine.py"}}}};
+  const auto weights = texts.weights(texts.run({texts.tokenizer()}), changes);
+  EXPECT_EQ(end_ids(texts.run({"model.weights=" + weights, texts.tokenizer()})), (std::vector<std::int64_t>{3, 5}));
+  const std::string generation = R"({"eos_token_id": 8, "temperature": 0.7})", jinja = "{{ messages }}";
+  texts.write("weights/generation_config.json", generation);
+  texts.write("weights/chat_template.jinja", jinja);
+  texts.write("weights/vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\n");
+  texts.write("weights/tokenizer_config.json", "{}");
+  for (const bool own_tokenizer : {true, false}) {
+    SCOPED_TRACE(own_tokenizer);
+    std::vector<std::string> set{"model.weights=" + weights, "model.attention_dropout=0.5"};
+    if (!own_tokenizer) set.push_back(texts.tokenizer());
+    const auto run = texts.run(set);
+    auto files = model_texts(run, at::kBFloat16);
+    const auto config = nlohmann::json::parse(files.at("config.json"));
+    for (const auto* key : {"bos_token_id", "eos_token_id", "pad_token_id", "task_specific_params", "use_cache"})
+      EXPECT_EQ(config.at(key), changes.at(key)) << key;
+    for (const auto* key : {"dtype", "torch_dtype"}) EXPECT_EQ(config.at(key), "bfloat16");
+    EXPECT_EQ(config.at("attention_dropout"), 0.5);
+    EXPECT_FALSE(config.contains("auto_map"));
+    EXPECT_EQ(files.at("generation_config.json"), generation);
+    // A template and options of another tokenizer would not fit.
+    EXPECT_EQ(files.contains("chat_template.jinja"), own_tokenizer);
+    EXPECT_EQ(files.contains("tokenizer_config.json"), own_tokenizer);
+    EXPECT_TRUE(files.contains("vocab.txt"));
+    EXPECT_EQ(end_ids(run), (std::vector<std::int64_t>{8}));
+  }
+  texts.write("weights/generation_config.json", R"({"eos_token_id": "</s>"})");
+  EXPECT_EQ(message_of<CheckpointError>([&] { (void)end_ids(texts.run({"model.weights=" + weights})); }),
+            weights + "/generation_config.json: eos_token_id is \"</s>\"; it must be a token's id, or a list of ids");
+}
+
+// What the config.json of masked tokens says of its own task, another task's does not.
+TEST(Prepare, AnExportForgetsTheTaskBefore) {
+  const Texts texts("bert");
+  const auto weights = texts.weights(texts.run({texts.tokenizer(), "data.masking=0.5"}),
+                                     {{"id2label", {{"0", "yes"}, {"1", "no"}, {"2", "maybe"}}},
+                                      {"num_labels", 3},
+                                      {"problem_type", "multi_label_classification"},
+                                      {"finetuning_task", "squad"},
+                                      {"classifier_dropout", 0.3}});
+  texts.write("weights/generation_config.json", "{}");
+  auto files = model_texts(texts.run({"model.weights=" + weights, texts.tokenizer()}, "text_classification"));
+  const auto config = nlohmann::json::parse(files.at("config.json"));
+  EXPECT_EQ(config.at("architectures"), nlohmann::json({"BertForSequenceClassification"}));
+  EXPECT_EQ(config.at("id2label"), nlohmann::json::parse(R"({"0": "bad", "1": "good"})"));
+  EXPECT_EQ(config.at("classifier_dropout"), 0.3);
+  for (const auto* key : {"num_labels", "problem_type", "finetuning_task"}) EXPECT_FALSE(config.contains(key)) << key;
+  EXPECT_FALSE(files.contains("generation_config.json"));
 }
 
 TEST(Prepare, AnEvaluationNeedsAHead) {
