@@ -22,6 +22,7 @@
 #include "apps/front/start_ranks.h"
 #include "apps/front/verdict.h"
 #include "apps/report.h"
+#include "core/base/cores.h"
 #include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -242,7 +243,7 @@ RunEnd run_ranks(std::int64_t ranks, std::int64_t threads, const std::vector<std
   };
   const bool by_mpirun = !find_mpirun().empty();
   // With this many ranks, mpirun would be busy when the check fails.
-  if (first == Check::yes && (!by_mpirun || ranks > 2 * cores())) {
+  if (first == Check::yes && (!by_mpirun || ranks > 2 * usable_cores())) {
     if (auto checked = check(arguments); checked.code != 0) return checked;
     first = Check::no;
   }
@@ -265,6 +266,7 @@ RunEnd run_program_by_mpirun(const std::vector<std::string>& program, std::int64
   const auto command = mpirun_command(ranks, files, program, MpiHosts{hosts, shell});
   FlightWatch watch(static_cast<int>(ranks), hosts.empty(), Ranks::of_any_program);
   Child mpirun(command, [&] {
+    set_mpi_paths(prefix());
     prepare_mpirun();
     watch.set_variable();
   });

@@ -1,17 +1,16 @@
 #include "apps/front/mpirun.h"
 
 #include <fmt/format.h>
-#include <sched.h>
 #include <sys/statvfs.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
 #include <string_view>
-#include <thread>
 
 #include "apps/front/libraries.h"
 #include "apps/front/programs.h"
 #include "apps/front/remote_ranks.h"
+#include "core/base/cores.h"
 #include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -76,12 +75,6 @@ std::string find_mpirun() {
   return is_program(TRIREME_MPIRUN) ? TRIREME_MPIRUN : on_path("mpirun");
 }
 
-int cores() {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
-  return static_cast<int>(std::thread::hardware_concurrency());
-}
-
 MpiFiles::MpiFiles(std::int64_t ranks)
     : folder_(root_with_room(ranks), "Open MPI needs a temporary folder: set TMPDIR to one that can be written to") {
   try {
@@ -106,7 +99,7 @@ std::vector<std::string> mpirun_command(std::int64_t ranks, const MpiFiles& file
   else
     add_host_options(command, hosts);
   // A waiting rank spins, which takes time from the others if ranks and their loader threads share cores.
-  if (2 * ranks > cores()) set("mpi_yield_when_idle", "1");
+  if (2 * ranks > usable_cores()) set("mpi_yield_when_idle", "1");
   if (!may_read_other_processes()) set("btl_vader_single_copy_mechanism", "none");
   command.insert(command.end(), program.begin(), program.end());
   return command;

@@ -11,9 +11,6 @@
 
 namespace trireme::apps {
 
-/// The number of cores that this process may run on.
-int cores();
-
 /// Open MPI's folders for a run, which it cannot remove itself if it is killed.
 class MpiFiles {
  public:

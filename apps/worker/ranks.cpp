@@ -12,6 +12,7 @@
 #include <string>
 #include <thread>
 
+#include "core/base/cores.h"
 #include "core/base/error.h"
 #include "core/comm/flight/lost_peer.h"
 #include "core/comm/flight/recorder.h"
@@ -26,9 +27,8 @@ void let_others_speak(const comm::LaunchInfo& info, int exit_code) {
   if (info.launcher == comm::Launcher::launch && exit_code == static_cast<int>(ExitCode::communication))
     std::this_thread::sleep_for(std::chrono::seconds(2));
   if (info.rank == 0) return;
-  const auto cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const auto wait = std::chrono::milliseconds(3000 + 100 * std::min(info.rank, 50));
-  std::this_thread::sleep_for(wait * std::max(1, info.local_size / cores));
+  std::this_thread::sleep_for(wait * std::max(1, info.local_size / usable_cores()));
 }
 
 std::atomic<bool> said_early = false;

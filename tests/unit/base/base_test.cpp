@@ -1,3 +1,4 @@
+#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,13 +8,27 @@
 
 #include "core/base/error.h"
 #include "core/base/fields.h"
+#include "core/base/json_parse.h"
+#include "core/base/json_text.h"
 #include "core/base/random.h"
 #include "core/base/random_lanes.h"
 #include "core/base/registry.h"
 #include "core/base/text.h"
+#include "core/base/verdict.h"
 
 namespace trireme {
 namespace {
+
+TEST(Verdict, AFailedCheckOnTheGpuIsAnErrorOfTheData) {
+  const auto of = [](const char* text) {
+    return verdict_on(std::make_exception_ptr(c10::Error({__func__, __FILE__, __LINE__}, text)));
+  };
+  const auto failed = of("CUDA error: device-side assert triggered\nCUDA kernel errors might be reported ...");
+  EXPECT_EQ(failed.exit_code, static_cast<int>(ExitCode::data));
+  EXPECT_NE(failed.message.find("run.device = \"cpu\""), std::string::npos) << failed.message;
+  EXPECT_FALSE(failed.unexpected);
+  EXPECT_EQ(of("CUDA error: an illegal memory access").exit_code, static_cast<int>(ExitCode::internal));
+}
 
 TEST(Random, PhiloxMatchesThePublishedVectors) {
   // The known-answer vectors of the authors' Random123 distribution, philox 4x32-10.
@@ -127,6 +142,47 @@ TEST(Text, PrintableKeepsUtf8AndShowsOtherBytes) {
     EXPECT_EQ(text::utf8_prefix(given) == given.size(), given == expected);
   }
   EXPECT_EQ(text::utf8_prefix("caf\xC3\xA9 \xE9z"), 6U);
+}
+
+TEST(Json, IsParsedToALimitedDepth) {
+  const auto nested = [](std::size_t levels, const std::string& open, const std::string& close) {
+    std::string out;
+    for (std::size_t i = 0; i < levels; ++i) out += open;
+    for (std::size_t i = 0; i < levels; ++i) out += close;
+    return out;
+  };
+  constexpr std::size_t kMost = kMostJsonLevels, kMany = 200'000;
+  const std::string brackets(kMany, '['), too_deep = ": nested deeper than 128 levels", no_json = ": not valid JSON";
+  std::string wide;
+  for (int i = 0; i < 1000; ++i) wide += "[{}],";
+  const struct {
+    std::string text, says;  // "": it is JSON
+  } rows[] = {
+      {nested(kMost, "[", "]"), ""},
+      {"[" + wide + "0]", ""},
+      {"\"" + brackets + "\"", ""},
+      {"\"\\\"" + brackets + "\"", ""},
+      {nested(kMost + 1, "[", "]"), "line 1, column 129" + too_deep},
+      {nested(kMany, "[", "]"), "line 1, column 129" + too_deep},
+      {brackets, "line 1, column 129" + too_deep},
+      {"{\"a\":\n" + nested(kMany, "{\"a\":", "}"), "line 2, column 636" + too_deep},
+      {"[\"\\\\\"," + brackets, "line 1, column 134" + too_deep},
+      {"[1,\n 2", "line 2, column 3" + no_json},
+      {"", "line 1, column 1" + no_json},
+      {"[NaN]", "line 1, column 2" + no_json},
+      {std::string(kMany, ']'), "line 1, column 1" + no_json},
+  };
+  for (const auto& [text, says] : rows) {
+    std::string said;
+    try {
+      parse_json(text);
+    } catch (const nlohmann::json::exception& error) {
+      said = json_problem(error);
+    }
+    EXPECT_EQ(said, says) << text.substr(0, 60);
+    EXPECT_EQ(parse_json_or_null(text).is_null(), !says.empty()) << text.substr(0, 60);
+  }
+  EXPECT_EQ(parse_json(R"({"a": 1, "a": 2})"), nlohmann::json({{"a", 2}})) << "the last of two equal keys";
 }
 
 TEST(Registry, NamesTheKnownAndTheNearest) {

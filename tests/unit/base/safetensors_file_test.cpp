@@ -77,7 +77,7 @@ TEST_F(SafeTensorsFileTest, RefusesMalformedFiles) {
       {"E html>", "", "it is a web page", 0x505954434f44213c},
       {"archive/data.pkl", "", "it is a PyTorch file", 0x0000080804034b50},
       {"{\"a\"", "", "not valid JSON"},
-      {deep, "", "not valid JSON"},
+      {deep, "", "the header, line 1, column 129: nested deeper than 128 levels"},
       {"[]", "", "not an object"},
       {"{\"a\":1}", "", "tensor \"a\": has no \"dtype\""},
       {R"({"__metadata__":{"x":1}})", "", "the value of \"x\" is not a string"},
