@@ -10,20 +10,9 @@
 
 namespace trireme::shardformer {
 
-void Hop::wait() {
-  in.wait();
-  out.wait();
-}
-
-// Two ranks share one NCCL connection for both directions, on which calls are matched in order, so the even ranks send
-// first.
-Hop hop_async(const at::Tensor& sent, const at::Tensor& received, const comm::Group& group, int tag) {
+comm::Work hop_async(const at::Tensor& sent, const at::Tensor& received, const comm::Group& group, int tag) {
   const int next = (group.rank() + 1) % group.size(), before = (group.rank() + group.size() - 1) % group.size();
-  Hop hop;
-  if (group.rank() % 2 == 0) hop.out = group.send_async(sent, next, tag);
-  hop.in = group.recv_async(received, before, tag);
-  if (group.rank() % 2 != 0) hop.out = group.send_async(sent, next, tag);
-  return hop;
+  return group.exchange_async({{sent, next}}, {{received, before}}, tag);
 }
 
 int owner(const comm::Group& group, int hops) { return (group.rank() + group.size() - hops) % group.size(); }
@@ -36,7 +25,7 @@ void gather_by_ring(const at::Tensor& slice, std::int64_t tokens, const comm::Gr
   auto current = slice.contiguous();
   for (int i = 0; i < group.size(); ++i) {
     at::Tensor next;
-    Hop hop;
+    comm::Work hop;
     if (i + 1 < group.size()) {
       auto shape = slice.sizes().vec();
       shape[1] = range(i + 1).size();
@@ -53,7 +42,7 @@ void gather_by_ring(const at::Tensor& slice, std::int64_t tokens, const comm::Gr
 at::Tensor reduce_by_ring(std::int64_t tokens, const comm::Group& group, const MakeSlice& make, bool overlap) {
   // The sum of a slice starts at the rank after its owner.
   at::Tensor sum;
-  Hop hop;
+  comm::Work hop;
   for (int i = 0; i < group.size(); ++i) {
     auto share = make(shard::split(tokens, group.size(), owner(group, i + 1)));
     hop.wait();

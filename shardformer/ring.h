@@ -11,14 +11,9 @@
 
 namespace trireme::shardformer {
 
-/// One hop in progress: `sent` goes to the next rank, `received` comes from the previous one.
-struct Hop {
-  comm::Work out, in;
-  void wait();
-};
-/// Neither tensor may be accessed before wait(). @pre both are dense; `received` has the shape of what the previous
-/// rank sends
-Hop hop_async(const at::Tensor& sent, const at::Tensor& received, const comm::Group& group, int tag = 0);
+/// One hop: `sent` goes to the next rank, `received` comes from the previous one. Neither tensor may be accessed before
+/// wait(). @pre both are dense; `received` has the shape of what the previous rank sends
+comm::Work hop_async(const at::Tensor& sent, const at::Tensor& received, const comm::Group& group, int tag = 0);
 
 /// The rank whose slice is here after `hops` hops.
 int owner(const comm::Group& group, int hops);

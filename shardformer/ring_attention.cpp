@@ -76,7 +76,7 @@ void for_each_block(const RingAttention& how, const at::Tensor& own, const Visit
   auto current = own;
   for (int hops = 0; hops < how.group.size(); ++hops) {
     at::Tensor next;
-    Hop hop;
+    comm::Work hop;
     if (hops + 1 < how.group.size()) {
       auto shape = own.sizes().vec();
       shape[kTokenDim + 1] = Block(how, hops + 1).keys.size();
@@ -127,7 +127,7 @@ struct Ring : torch::autograd::Function<Ring> {
     const auto weighed = (dout.to(sums) * out.to(sums)).sum(-1, true);
     auto dq = at::zeros(q.sizes(), sums);
     at::Tensor incoming;  // gradients of the visited slice, summed over the previous ranks
-    Hop hop;
+    comm::Work hop;
     int hops = 0;
     for_each_block(*how, at::stack({k, v}), [&](const Block& block, const at::Tensor& kv) {
       auto own = at::zeros(kv.sizes(), sums);

@@ -1,6 +1,8 @@
 // Group: each call, from the options for c10d to the result in a world of one rank.
 #include "core/comm/group.h"
 
+#include <tuple>
+
 #include "core/comm/group_state.h"
 #include "core/comm/parts.h"
 
@@ -160,6 +162,32 @@ Work Group::State::recv(const at::Tensor& tensor, int peer, int tag) const {
   });
 }
 
+Work Group::State::exchange(const std::vector<Transfer>& sends, const std::vector<Transfer>& receives, int tag) const {
+  std::int64_t bytes = 0;
+  for (const auto& [list, op, factor] : {std::tuple{&sends, "send", 1.0}, std::tuple{&receives, "recv", 0.0}})
+    for (const auto& [tensor, peer] : *list) {
+      check_peer(op, peer);
+      book(op, payload(tensor, factor));
+      bytes += static_cast<std::int64_t>(tensor.nbytes());
+    }
+  if (sends.empty() && receives.empty()) return {};
+  const auto& like = (sends.empty() ? receives : sends).front().tensor;
+  return start("exchange", like, bytes, [&](Call& call) {
+    auto& works = call.state->works;
+    const bool coalesces = call.backend->supportsCoalescing();
+    if (coalesces) call.backend->startCoalescing();
+    for (const auto& [tensor, peer] : sends) {
+      Tensors tensors{call.input(tensor)};
+      works.push_back(call.backend->send(tensors, peer, tag));
+    }
+    for (const auto& [tensor, peer] : receives) {
+      Tensors tensors{call.output(tensor)};
+      works.push_back(call.backend->recv(tensors, peer, tag));
+    }
+    if (coalesces) works = {call.backend->endCoalescing()};
+  });
+}
+
 void Group::all_reduce(at::Tensor tensor, ReduceOp op) const { state().all_reduce(tensor, op, false).wait(); }
 Work Group::all_reduce_async(at::Tensor tensor, ReduceOp op) const { return state().all_reduce(tensor, op, true); }
 void Group::broadcast(at::Tensor tensor, int root) const { state().broadcast(tensor, root, false).wait(); }
@@ -190,6 +218,10 @@ void Group::send(at::Tensor tensor, int peer, int tag) const { state().send(tens
 Work Group::send_async(at::Tensor tensor, int peer, int tag) const { return state().send(tensor, peer, tag); }
 void Group::recv(at::Tensor tensor, int peer, int tag) const { state().recv(tensor, peer, tag).wait(); }
 Work Group::recv_async(at::Tensor tensor, int peer, int tag) const { return state().recv(tensor, peer, tag); }
+
+Work Group::exchange_async(std::vector<Transfer> sends, std::vector<Transfer> receives, int tag) const {
+  return state().exchange(sends, receives, tag);
+}
 
 void Group::reduce(at::Tensor tensor, int root, ReduceOp op) const {
   const auto& s = state();

@@ -46,6 +46,12 @@ class [[nodiscard]] Work {
   std::unique_ptr<State> state_;
 };
 
+/// A part of Group::exchange_async().
+struct Transfer {
+  at::Tensor tensor;
+  int peer;  ///< rank of the group
+};
+
 class Group {
  public:
   /// An empty group, for a rank that is not a member. valid() is false.
@@ -88,6 +94,10 @@ class Group {
   Work send_async(at::Tensor tensor, int peer, int tag = 0) const;
   void recv(at::Tensor tensor, int peer, int tag = 0) const;
   Work recv_async(at::Tensor tensor, int peer, int tag = 0) const;
+  /// Sends and receives several tensors as one operation: on NCCL one kernel, in which both directions run at the same
+  /// time, on the group's own connections (send() and recv() make connections of their own for each pair of ranks).
+  /// On NCCL, the first operation of a group may be an exchange only if all of its ranks take part.
+  Work exchange_async(std::vector<Transfer> sends, std::vector<Transfer> receives, int tag = 0) const;
   void barrier() const;
 
   /// For direct users of c10d (c10d::Reducer). Null for a group of one rank and for an empty group.

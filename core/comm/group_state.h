@@ -83,10 +83,7 @@ struct Group::State {
     std::unique_ptr<Work::State> state = std::make_unique<Work::State>();
     BackendPtr backend;
 
-    Call(const State& owner, const char* name, const at::Tensor& like, const Payload& booked) : group(owner), op(name) {
-      if (group.comm_stats)
-        group.comm_stats->add(group.axis, op, static_cast<std::uint64_t>(booked.elements),
-                              static_cast<std::uint64_t>(booked.bytes), booked.wire_factor);
+    Call(const State& owner, const char* name, const at::Tensor& like) : group(owner), op(name) {
       backend = like.is_cuda() || !group.cpu ? group.cuda : group.cpu;
       if (!backend) group.refuse(op, fmt::format("no transport for tensors on {}", like.device().str()));
     }
@@ -120,18 +117,31 @@ struct Group::State {
     }
   };
 
+  void book(const char* op, const Payload& payload) const {
+    if (comm_stats)
+      comm_stats->add(axis, op, static_cast<std::uint64_t>(payload.elements), static_cast<std::uint64_t>(payload.bytes),
+                      payload.wire_factor);
+  }
+
   /// Records a call and starts it: launch(call) prepares its tensors and passes them to call.backend.
   template <class Launch>
   Work run(const char* op, const at::Tensor& like, const Payload& booked, Launch&& launch) const {
-    Call call(*this, op, like, booked);
+    book(op, booked);
+    return start(op, like, booked.bytes, [&](Call& call) { call.state->works.push_back(launch(call)); });
+  }
+
+  /// The same without a record; launch(call) itself adds to call.state->works.
+  template <class Launch>
+  Work start(const char* op, const at::Tensor& like, std::int64_t bytes, Launch&& launch) const {
+    Call call(*this, op, like);
     call.state->what = fmt::format("{} of group {}", op, axis);
     if (trace::on()) {
       call.state->start_time = trace::now();
       call.state->track = fmt::format("comm {}", axis);
-      call.state->span_name = fmt::format("{} {:.3g} KB", op, static_cast<double>(booked.bytes) / 1024);
+      call.state->span_name = fmt::format("{} {:.3g} KB", op, static_cast<double>(bytes) / 1024);
     }
     try {
-      call.state->work = launch(call);
+      launch(call);
     } catch (const Error&) {
       throw;
     } catch (const c10::Error& error) {
@@ -149,6 +159,7 @@ struct Group::State {
   Work reduce_scatter(const at::Tensor& output, const Tensors& inputs, ReduceOp op, bool later) const;
   Work send(const at::Tensor& tensor, int peer, int tag) const;
   Work recv(const at::Tensor& tensor, int peer, int tag) const;
+  Work exchange(const std::vector<Transfer>& sends, const std::vector<Transfer>& receives, int tag) const;
 };
 
 }  // namespace trireme::comm

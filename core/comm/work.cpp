@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <atomic>
 #include <exception>
 
@@ -62,7 +63,8 @@ void Work::wait() {
   const auto state = std::move(state_);
   const TimedWait timed;
   try {
-    if (state->work) state->work->wait();
+    for (auto& work : state->works)
+      if (work) work->wait();
     for (auto& [from, to] : state->copy_back) to.copy_(from, /*non_blocking=*/to.is_cuda());
     if (state->start_time > 0) {
       trace::synchronize();  // on a GPU, wait() only orders the stream
@@ -77,6 +79,9 @@ void Work::wait() {
   }
 }
 
-bool Work::done() const { return !state_ || !state_->work || state_->work->isCompleted(); }
+bool Work::done() const {
+  return !state_ || std::all_of(state_->works.begin(), state_->works.end(),
+                                [](const auto& work) { return !work || work->isCompleted(); });
+}
 
 }  // namespace trireme::comm

@@ -11,8 +11,8 @@
 namespace trireme::comm {
 
 struct Work::State {
-  c10::intrusive_ptr<c10d::Work> work;
-  double start_time = 0;  ///< when it started, if it is traced; else 0
+  std::vector<c10::intrusive_ptr<c10d::Work>> works;  ///< an entry may be null: complete
+  double start_time = 0;                              ///< when it started, if it is traced; else 0
   std::string track{}, span_name{};
   std::string what;  ///< "all_reduce of group dp", for errors that are not Trireme's
   /// {copy that the backend fills, the caller's tensor}: copied back when complete.

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
 #include "core/comm/text.h"
 
 namespace trireme::shard {
@@ -61,7 +62,7 @@ Assembly::Assembly(std::vector<Slice> mine, comm::Mesh& mesh) : world_(mesh.worl
                                            slice.placement.stored_transposed};
   int rank = 0;
   for (const auto& text : comm::gather_text(world_.group(), world_.device(), local_slices.dump())) {
-    for (const auto& item : json::parse(text)) {
+    for (const auto& item : parse_json(text)) {
       auto placement = to_placement(item);
       auto& [entry, pieces] = found[placement.name];
       entry = {placement.name, placement.shape, static_cast<at::ScalarType>(item.at("dtype").get<int>()),
@@ -84,11 +85,14 @@ Assembly::Assembly(std::vector<Slice> mine, comm::Mesh& mesh) : world_(mesh.worl
   }
 }
 
+// By exchange_async(), on the connections that the world's group has: send() would make one more to each rank, which
+// NCCL keeps until the end.
 at::Tensor Assembly::collect(std::size_t entry) const {
   const auto& [name, shape, dtype, stored_transposed] = entries_.at(entry);
   const auto& mine = mine_[entry];
   if (world_.rank() != 0) {
-    if (mine.numel() > 0) world_.group().send(mine.detach().to(world_.device()).contiguous(), 0);
+    if (mine.numel() > 0)
+      world_.group().exchange_async({{mine.detach().to(world_.device()).contiguous(), 0}}, {}).wait();
     return {};
   }
   auto full = at::empty(shape, dtype);
@@ -96,7 +100,7 @@ at::Tensor Assembly::collect(std::size_t entry) const {
     auto piece = mine;
     if (rank != 0) {
       piece = at::empty(placement.local_shape(), at::TensorOptions(dtype).device(world_.device()));
-      world_.group().recv(piece, rank);
+      world_.group().exchange_async({}, {{piece, rank}}).wait();
     }
     placement.paste(full, piece.detach());
   }

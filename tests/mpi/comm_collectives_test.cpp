@@ -298,6 +298,40 @@ TEST(Collectives, send_and_receive_by_tag) {
   });
 }
 
+TEST(Collectives, exchange_sends_and_receives_at_once) {
+  on_each_group([](const Group& group) {
+    if (group.size() == 1) return;
+    const int size = group.size(), rank = group.rank(), next = (rank + 1) % size, before = (rank + size - 1) % size;
+    const auto from = [&](int r, std::int64_t n, at::ScalarType type) {
+      return values(group.ranks()[static_cast<std::size_t>(r)], {n}, type);
+    };
+    for (const auto type : all_types())
+      for (const auto layout : kLayouts) {
+        // Around the ring, two tensors in each direction; with two ranks all go to one peer, in order.
+        auto a = laid_out(at::zeros({3, 4}, on(type)), layout), b = at::zeros({7}, on(type));
+        auto c = at::zeros({5}, on(type)), empty = at::zeros({0}, on(type));
+        auto work = group.exchange_async({{laid_out(from(rank, 12, type).view({3, 4}), layout), next},
+                                          {from(rank, 7, type), next},
+                                          {from(rank, 5, type), before},
+                                          {from(rank, 0, type), before}},
+                                         {{a, before}, {b, before}, {c, next}, {empty, next}});
+        work.wait();
+        EXPECT_TRUE(same(a, from(before, 12, type).view({3, 4}))) << c10::toString(type);
+        EXPECT_TRUE(same(b, from(before, 7, type))) << c10::toString(type);
+        EXPECT_TRUE(same(c, from(next, 5, type))) << c10::toString(type);
+      }
+    group.exchange_async({}, {}).wait();
+    // Only two of the ranks: what a rank collects from another.
+    auto got = at::zeros({6}, on(at::kFloat));
+    if (rank == size - 1) group.exchange_async({{from(rank, 6, at::kFloat), 0}}, {}).wait();
+    if (rank == 0) {
+      group.exchange_async({}, {{got, size - 1}}).wait();
+      EXPECT_TRUE(same(got, from(size - 1, 6, at::kFloat)));
+    }
+    EXPECT_THROW(group.exchange_async({{got, size}}, {}).wait(), CommError);
+  });
+}
+
 TEST(Collectives, parameters_that_require_a_gradient_are_written) {
   on_each_group([](const Group& group) {
     for (const auto layout : kLayouts) {
