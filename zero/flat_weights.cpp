@@ -37,7 +37,8 @@ FlatWeights::FlatWeights(nn::Model& model, std::vector<Bucket> buckets, std::vec
       residencies_(std::move(residencies)),
       options_(options),
       materialized_(buckets_.size(), true),
-      gathers_(buckets_.size()) {
+      gathers_(buckets_.size()),
+      converted_(buckets_.size()) {
   TRIREME_CHECK(residencies_.size() == buckets_.size(), "got {} residencies for {} buckets", residencies_.size(),
                 buckets_.size());
   const at::NoGradGuard no_grad;
@@ -92,6 +93,7 @@ void FlatWeights::move_to(std::size_t bucket, const Residency& residency) {
   const auto part = parts_[bucket], master = masters_[bucket];
   const bool moves = residency.offload_part != residencies_[bucket].offload_part;
   residencies_[bucket] = residency;
+  converted_[bucket].reset();
   if (moves) parts_[bucket] = make_part(bucket).copy_(part);
   masters_[bucket] = make_master(bucket);
   if (!masters_[bucket].is_same(master)) masters_[bucket].copy_(master);
@@ -181,9 +183,21 @@ void FlatWeights::wait(std::size_t bucket) {
   uploads_.wait(bucket);
 }
 
+/// A master in host memory is converted there, into pinned memory of its own: LibTorch would convert it into memory
+/// that is not pinned, and the host would wait for the copy. When the next step converts it again the copy is complete,
+/// because the gradients of that step were computed after it.
+at::Tensor FlatWeights::converted(std::size_t bucket) {
+  const auto& residency = residencies_[bucket];
+  if (!residency.offload_master || residency.offload_part || options_.master == options_.working)
+    return masters_[bucket];
+  auto& converted = converted_[bucket];
+  if (!converted.defined()) converted = on_host(masters_[bucket].numel(), options_.working);
+  return converted.copy_(masters_[bucket]);
+}
+
 void FlatWeights::copy_from_master(std::size_t bucket) {
   const at::NoGradGuard no_grad;
-  if (!parts_[bucket].is_same(masters_[bucket])) parts_[bucket].copy_(masters_[bucket], /*non_blocking=*/true);
+  if (!parts_[bucket].is_same(masters_[bucket])) parts_[bucket].copy_(converted(bucket), /*non_blocking=*/true);
   if (residencies_[bucket].replicated)
     gather(bucket);
   else

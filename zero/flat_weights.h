@@ -117,6 +117,8 @@ class FlatWeights {
   void install(nn::Model& model);
   void map_blocks(nn::Model& model);
   void gather(std::size_t bucket);
+  /// The bucket's master; where it is in host memory and the part is not, in the part's dtype.
+  at::Tensor converted(std::size_t bucket);
   void take_memory(std::size_t bucket);
 
   std::vector<Bucket> buckets_;
@@ -127,8 +129,9 @@ class FlatWeights {
   std::vector<nn::Parameter> slices_;
   std::vector<std::size_t> first_;
   std::vector<nn::Declaration> leaves_;
-  std::vector<comm::Work> gathers_;  ///< of each bucket
-  DeviceCopies uploads_;             ///< of parts in host memory
+  std::vector<comm::Work> gathers_;    ///< of each bucket
+  std::vector<at::Tensor> converted_;  ///< of each bucket: host memory; undefined until it is used
+  DeviceCopies uploads_;               ///< of parts in host memory
   std::unordered_map<const nn::Block*, std::set<std::size_t>> of_block_;
   std::int64_t gathered_ = 0, peak_gathered_ = 0;  ///< bytes
 };

@@ -6,7 +6,6 @@
 #include <fmt/format.h>
 #include <gnu/libc-version.h>
 #include <nccl.h>
-#include <sched.h>
 #include <sys/utsname.h>
 #include <torch/version.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 
 #include "apps/commands/commands.h"
 #include "apps/report.h"
+#include "core/base/cores.h"
 #include "core/base/environment.h"
 #include "core/base/text.h"
 #include "core/base/version.h"
@@ -59,14 +59,14 @@ std::string memory() {
 }
 
 std::string cores() {
-  cpu_set_t set;
-  const int usable = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : -1;
-  return fmt::format("{} usable of {}", usable, sysconf(_SC_NPROCESSORS_ONLN));
+  const auto quota = cgroup_quota("/");
+  return fmt::format("{} usable of {}{}", usable_cores(), sysconf(_SC_NPROCESSORS_ONLN),
+                     quota ? fmt::format(", limited to {:.3g} by the cgroup", *quota) : "");
 }
 
 std::string gpus() {
-  const int count = comm::cuda_device_count();
-  std::string out = fmt::format("{}", count);
+  const auto found = comm::cuda_devices();
+  auto out = fmt::format("{}{}{}", found.count, found.problem.empty() ? "" : "; ", found.problem);
   std::error_code none;
   for (const auto& entry : fs::directory_iterator("/proc/driver/nvidia/gpus", none))
     out += fmt::format("; {}", value_after(first_line_with((entry.path() / "information").string(), "Model:"), ':'));

@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/base/text.h"
+#include "core/data/class_names.h"
 #include "core/train/prepare.h"
 #include "core/train/run.h"
 
@@ -79,8 +80,9 @@ int run(const PredictCommand& command) {
   auto prepared = train::prepare(std::move(config), alone, command.weights, Log(), command.images);
   if (command.batch) prepared.eval_batch = *command.batch;
   const auto world = comm::World::start(alone, options);
+  comm::warn_of_cpu(*world, Log());
   const auto count = static_cast<std::int64_t>(prepared.files.size());
-  const Printer printer(command, prepared.files, prepared.data.info.spec.class_names);
+  const Printer printer(command, prepared.files, data::distinct_names(prepared.data.info.spec.class_names));
   const auto unreadable = train::run_prediction(
       std::move(prepared), *world,
       [&](const auto& samples, const auto& probabilities) { printer.print(samples, probabilities); });

@@ -9,11 +9,12 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <thread>
 #include <utility>
 
 #include "apps/command_line.h"
+#include "core/base/cores.h"
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/base/log.h"
 #include "core/base/memory.h"
@@ -24,9 +25,6 @@
 namespace trireme::apps {
 namespace {
 
-/// The number of cores that this process may run on.
-int usable_cores() { return static_cast<int>(std::thread::hardware_concurrency()); }
-
 /// Whether a rank has a GPU: then the host only computes what was offloaded, on all ranks at the same time.
 bool beside_gpu(const train::RunConfig& config) { return config.run.device != "cpu" && comm::cuda_device_count() > 0; }
 
@@ -35,8 +33,9 @@ using Settings = std::map<std::string, std::string>;
 /// Adds the keys of the table and its sections, without those that may differ by host: paths and local resources.
 void add_keys(const config::Table& table, Settings& out) {
   static const std::set<std::string> by_host{
-      "data.path",      "data.workers",  "data.prefetch", "data.cache_mb",   "model.weights",          "run.threads",
-      "run.extensions", "run.memory_mb", "run.resume",    "parallel.plugin", "plugin.gemini.memstats", "lora.weights"};
+      "data.path",   "data.workers",   "data.prefetch", "data.cache_mb", "model.weights",   "run.threads",
+      "run.bind",    "run.extensions", "run.memory_mb", "run.resume",    "parallel.plugin", "plugin.gemini.memstats",
+      "lora.weights"};
   for (const auto& [key, entry] : table.entries)
     if (const auto name = table.path.empty() ? key : table.path + "." + key; !by_host.contains(name))
       out[name] = config::to_toml(entry.value);
@@ -89,9 +88,8 @@ void check_same_settings(comm::World& world, const std::string& command, const t
   const auto* values = least.const_data_ptr<std::int64_t>();
   if (values[0] == ~values[1]) return;  // the smallest digest is the largest
   const auto of_first = comm::broadcast_text(world.group(), world.device(), text);
-  const auto all =
-      comm::gather_text(world.group(), world.device(),
-                        first_difference(own, nlohmann::json::parse(of_first).get<Settings>(), world.rank()));
+  const auto all = comm::gather_text(world.group(), world.device(),
+                                     first_difference(own, parse_json(of_first).get<Settings>(), world.rank()));
   const auto found = std::find_if(all.begin(), all.end(), [](const auto& each) { return !each.empty(); });
   const auto said = comm::broadcast_text(world.group(), world.device(), found == all.end() ? "" : *found);
   throw ConfigError(said + "; start all ranks with the same file and options");
@@ -104,7 +102,8 @@ comm::WorldOptions world_options(const train::RunConfig& config) {
   return {.device = config.run.device,
           .timeout = milliseconds(config.comm.timeout_s),
           .init_timeout = milliseconds(config.comm.init_timeout_s),
-          .check = config.comm.check};
+          .check = config.comm.check,
+          .bind = config.run.bind == "auto"};
 }
 
 void tune_process(const train::RunConfig& config, const comm::LaunchInfo& info) {
@@ -114,7 +113,9 @@ void tune_process(const train::RunConfig& config, const comm::LaunchInfo& info) 
   if (config.run.threads > 0)
     at::set_num_threads(static_cast<int>(config.run.threads));
   else if (info.local_size > 1 && std::getenv("OMP_NUM_THREADS") == nullptr)
-    at::set_num_threads(beside_gpu(config) ? std::max(1, usable_cores() / info.local_size) : 1);
+    at::set_num_threads(beside_gpu(config) ? std::max(1, cores_of_rank(info.local_size)) : 1);
+  else if (std::getenv("OMP_NUM_THREADS") == nullptr)
+    at::set_num_threads(std::min(at::get_num_threads(), usable_cores()));  // OpenMP knows no CPU quota
 }
 
 bool is_check() { return std::getenv(kCheckVariable) != nullptr; }

@@ -18,6 +18,7 @@
 #include <set>
 #include <utility>
 
+#include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 
@@ -144,7 +145,7 @@ void SafeTensorsFile::parse_header() {
   };
   nlohmann::json header;
   try {
-    header = nlohmann::json::parse(text, text + length, watch);
+    header = parse_json({text, static_cast<std::size_t>(length)}, watch);
   } catch (const nlohmann::json::exception& error) {
     fail(fmt::format("the header, {}", json_problem(error)));
   }

@@ -1,5 +1,7 @@
 #include "core/booster/boosted.h"
 
+#include <utility>
+
 #include "core/base/trace.h"
 #include "core/booster/buffers.h"
 #include "core/comm/flight/recorder.h"
@@ -46,6 +48,7 @@ StepResult BoostedOptimizer::step(double lr) {
   if (buffer_sync_) buffer_sync_->start();
   auto result = apply_gradients(lr);
   if (buffer_sync_) buffer_sync_->finish();
+  if (const auto after = std::exchange(after_first_step_, nullptr)) after();
   return result;
 }
 

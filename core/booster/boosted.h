@@ -129,6 +129,8 @@ class BoostedOptimizer {
   [[nodiscard]] double max_norm() const { return max_norm_; }
   /// Set by the Booster.
   void set_buffer_sync(std::shared_ptr<BufferSync> sync) { buffer_sync_ = std::move(sync); }
+  /// Set by the Booster: called once, at the end of the first step().
+  void set_after_first_step(std::function<void()> call) { after_first_step_ = std::move(call); }
 
  protected:
   /// The part of step() that depends on how the plugin holds gradients and weights.
@@ -136,6 +138,7 @@ class BoostedOptimizer {
 
  private:
   std::shared_ptr<BufferSync> buffer_sync_;
+  std::function<void()> after_first_step_;
   double max_norm_ = 0;
 };
 

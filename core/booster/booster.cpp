@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <array>
 #include <optional>
-#include <thread>
 
+#include "core/base/cores.h"
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "core/base/trace.h"
@@ -71,9 +71,8 @@ at::Tensor joined(const std::vector<at::Tensor>& parts) {
 
 /// A rank's share of the cores, without those on which it computes.
 std::int64_t default_workers(const comm::World& world) {
-  const auto cores = static_cast<std::int64_t>(std::thread::hardware_concurrency());
   const auto computing = world.device().is_cpu() ? std::int64_t{at::get_num_threads()} : 0;
-  return std::clamp<std::int64_t>(cores / world.info().local_size - computing, 1, 16);
+  return std::clamp<std::int64_t>(cores_of_rank(world.info().local_size) - computing, 1, 16);
 }
 
 /// The inputs of the first readable sample from `first` on, as a batch.
@@ -97,6 +96,7 @@ Booster::Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoostOption
       log_(log != nullptr ? *log : Log(world.rank())) {
   TRIREME_REQUIRE(plugin_ != nullptr, "Booster: the plugin is null; pass one from load_plugin()");
   check_options(options_);
+  comm::warn_of_cpu(world_, log_);
   set_float32_matmul_precision(Precision::parse(options_.train.precision), world_.device());
   mesh_ = std::make_unique<comm::Mesh>(world_, plugin_->axes(world_.size()));
   reduction_ = std::make_unique<StepReduction>(*mesh_);
@@ -177,6 +177,7 @@ void Booster::boost_model(ModelSource source, Boosted& run) {
   sample_exchange_ = make_sample_exchange(options_.loading, *mesh_, reads_inputs_);
   synchronise_norms(run.model->module());
   run.optimizer->set_buffer_sync(std::make_shared<BufferSync>(run.model->module(), *mesh_, result.broadcasts_buffers));
+  run.optimizer->set_after_first_step([&world = world_] { world.end_first_step(); });
   run.sharded_logits = std::move(result.sharded_logits);
   run.model->train(true);
 }

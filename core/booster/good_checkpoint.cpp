@@ -7,6 +7,7 @@
 
 #include "core/base/environment.h"
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/booster/restored.h"
 #include "core/checkpoint/files.h"
@@ -76,7 +77,7 @@ checkpoint::Damage find_damage(const comm::World& world, Boosted& run, NeedsBest
   const auto mine = part_problem(world, run, needs_best, folder);
   std::vector<json> ranks;
   for (const auto& text : comm::gather_text(world.group(), world.device(), json_text(mine)))
-    ranks.push_back(json::parse(text));
+    ranks.push_back(parse_json(text));
   checkpoint::Damage found;
   checkpoint::on_first_rank(world, [&] { found = damage_of(ranks, folder); });
   return found;
@@ -103,7 +104,7 @@ GoodCheckpoint find_good_checkpoint(
         skipped.push_back(fmt::format("{} skipped: {}", name, damage.why));
       choice = {{"folder", chosen}, {"best_damage", damage.why}, {"ends", chosen == folder}};
     });
-    choice = json::parse(tell(json_text(choice)));
+    choice = parse_json(tell(json_text(choice)));
     folder = choice.at("folder");
     if (choice.at("ends")) return {folder, choice.at("best_damage")};
   }

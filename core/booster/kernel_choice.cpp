@@ -117,7 +117,8 @@ void check_kernels(nn::Model& model, const RunSettings& run) {
   if (requesting_key(run.train.kernels) != nullptr && runs_on_cpu(run)) fused_attention(model, run.train, at::kCPU);
 }
 
-std::string choose_kernels(nn::Model& model, const TrainOptions& train, c10::Device device) {
+std::string choose_kernels(nn::Model& model, const TrainOptions& train, const Precision& precision,
+                           c10::Device device) {
   const auto& options = train.kernels;
   const auto counts = nn::count_kernel_layers(model);
   check_layer_counts(options, counts);
@@ -128,10 +129,16 @@ std::string choose_kernels(nn::Model& model, const TrainOptions& train, c10::Dev
   if ((options.enable_flash_attention || options.attention_kernel || options.enable_all_optimization) &&
       counts.attention > 0)
     chosen.push_back(attention_line(model, train, device));
-  if (kernels.norm && counts.norm > 0)
+  const bool norm = kernels.norm && counts.norm > 0, pointwise = kernels.pointwise && counts.pointwise > 0;
+  if (precision.autocasts() && (norm || pointwise))
+    chosen.emplace_back(
+        fmt::format("norms, GELU and dropout are not fused: in {}, this plugin uses autocast, which chooses the dtype "
+                    "of each step; low_level_zero, gemini and hybrid_parallel compute in {} without it",
+                    train.precision, train.precision));
+  else if (norm)
     chosen.push_back(own ? "residual sum and layer norm in one fused kernel"
                          : "residual sum and layer norm by LibTorch's kernels");
-  if (kernels.pointwise && counts.pointwise > 0)
+  if (!precision.autocasts() && pointwise)
     chosen.push_back(own ? "bias and GELU, dropout and residual sum in fused kernels"
                          : "bias and GELU by LibTorch's kernels, dropout and residual sum in one pass");
   if (options.enable_all_optimization && device.is_cuda() && !kernels.norm && !kernels.pointwise)

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/booster/plugin.h"
+#include "core/booster/precision.h"
 
 namespace trireme {
 
@@ -20,7 +21,8 @@ void check_kernels(nn::Model& model, const RunSettings& run);
 bool runs_on_cpu(const RunSettings& run);
 
 /// Checks the same rules and sets the kernels of the model's layers. Returns a description of the choice on this device
-/// for the header; "" when no key is set. @throws ConfigError, also when the device does not have a requested kernel
-std::string choose_kernels(nn::Model& model, const TrainOptions& train, c10::Device device);
+/// for the header; "" when no key is set. `precision`: with autocast no step is fused. @throws ConfigError, also when
+/// the device does not have a requested kernel
+std::string choose_kernels(nn::Model& model, const TrainOptions& train, const Precision& precision, c10::Device device);
 
 }  // namespace trireme

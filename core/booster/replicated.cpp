@@ -54,7 +54,7 @@ ReplicatedModel::ReplicatedModel(std::shared_ptr<nn::Model> model, std::vector<n
       device_(device) {
   if (options.train.offload_activations) offload_ = std::make_shared<nn::ActivationOffload>(device_);
   if (model_->stage_blocks()) return;
-  if (auto line = choose_kernels(*model_, options.train, device_); !line.empty()) note(std::move(line));
+  if (auto line = choose_kernels(*model_, options.train, precision_, device_); !line.empty()) note(std::move(line));
   recompute_only(recomputed_blocks(options.train, {static_cast<std::int64_t>(model_->blocks().size())}));
 }
 

@@ -6,11 +6,14 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/base/version.h"
 #include "core/booster/good_checkpoint.h"
 #include "core/booster/restored.h"
 #include "core/checkpoint/adapters.h"
+#include "core/checkpoint/model_folder.h"
+#include "core/checkpoint/shared_errors.h"
 #include "core/checkpoint/weights.h"
 
 namespace trireme {
@@ -121,6 +124,7 @@ bool Booster::load(Boosted& run, const std::string& dir) {
 }
 
 void Booster::save_model(Boosted& run, const std::string& dir, const std::map<std::string, std::string>& texts) {
+  checkpoint::on_first_rank(mesh_->world(), [&] { checkpoint::check_own_model(dir); });
   checkpoint::save_weights(dir, run.model->state_dict(), texts, *mesh_);
 }
 
@@ -151,7 +155,7 @@ void Booster::load_optimizer(Boosted& run, const std::string& file) {
   const checkpoint::SafeTensors stored(file);
   checkpoint::restore_slices(stored, run.optimizer->state(), remote_parameters(run), "optimizer's tensors");
   if (const auto scale = stored.metadata().find(kLossScale); scale != stored.metadata().end())
-    restore_scaler(run.optimizer->scaler(), nlohmann::json::parse(scale->second).get<std::vector<double>>());
+    restore_scaler(run.optimizer->scaler(), parse_json(scale->second).get<std::vector<double>>());
 }
 
 }  // namespace trireme

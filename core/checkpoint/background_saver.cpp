@@ -6,6 +6,7 @@
 #include <system_error>
 #include <utility>
 
+#include "core/base/device_thread.h"
 #include "core/base/error.h"
 #include "core/checkpoint/shard_writer.h"
 
@@ -49,7 +50,7 @@ void BackgroundSaver::run(const std::function<void()>& work) {
   busy_ = true;
   try {
     const SignalsBlocked blocked;
-    thread_ = std::thread(body);
+    thread_ = device_thread(mesh_.world().device(), body);
   } catch (const std::system_error&) {
     body();
   }

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/files.h"
@@ -131,7 +132,7 @@ Manifest CheckpointSave::assembled() {
   manifest.hosts = storage_.hosts;
   bool is_cancelled = false;
   for (std::size_t rank = 0; rank < parts_.size(); ++rank) {
-    const auto part = nlohmann::json::parse(parts_[rank]);
+    const auto part = parse_json(parts_[rank]);
     const std::string problem = part.at("problem");
     if (!problem.empty() && problem != kCancelled) throw CheckpointError(problem);
     is_cancelled = is_cancelled || !problem.empty();

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/base/safetensors_file.h"
 
@@ -200,7 +201,7 @@ std::string manifest_text(const Manifest& manifest) {
 
 static Manifest parse(const std::string& text, const std::string& path) {
   try {
-    const auto content = json::parse(text);
+    const auto content = parse_json(text);
     return Reader(path, content).read();
   } catch (const json::exception& error) {
     throw CheckpointError(fmt::format("{}: not a manifest: {}", path, json_problem(error)));

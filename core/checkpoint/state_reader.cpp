@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 
 namespace trireme::checkpoint {
@@ -67,7 +68,7 @@ class StateReader {
 
 TrainRecord parse_state(const std::string& text, const std::string& path) {
   try {
-    return StateReader(path).read(nlohmann::json::parse(text));
+    return StateReader(path).read(parse_json(text));
   } catch (const nlohmann::json::exception& error) {
     throw invalid(path, "{}", json_problem(error));
   }

@@ -11,6 +11,7 @@
 #include <random>
 
 #include "core/base/environment.h"
+#include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/shared_errors.h"
@@ -62,7 +63,7 @@ std::string random_name() {
 std::vector<json> exchange(const comm::World& world, const json& mine) {
   std::vector<json> out;
   for (const auto& text : comm::all_gather_text(world.group(), world.device(), json_text(mine)))
-    out.push_back(json::parse(text));
+    out.push_back(parse_json(text));
   return out;
 }
 

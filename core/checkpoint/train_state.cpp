@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/checkpoint/checkpoint_files.h"
@@ -41,7 +42,7 @@ std::string state_text(const TrainRecord& record) {
              {"extra", record.extra}};
   if (record.loss_scale) state["loss_scale"] = *record.loss_scale;
   auto text = json_text(state, 2) + "\n";
-  TRIREME_CHECK(json::parse(text) == state, "a number in the training state is not finite, which JSON cannot store");
+  TRIREME_CHECK(parse_json(text) == state, "a number in the training state is not finite, which JSON cannot store");
   return text;
 }
 

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/files.h"
@@ -43,7 +44,7 @@ std::unique_ptr<WeightsFile> open_weights_file(const std::string& path) {
 
 nlohmann::json read_json(const std::string& path) {
   try {
-    return nlohmann::json::parse(read_file(path));
+    return parse_json(read_file(path));
   } catch (const nlohmann::json::exception& error) {
     throw CheckpointError(fmt::format("{}: {}", path, json_problem(error)));
   }

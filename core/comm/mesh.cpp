@@ -1,5 +1,6 @@
 #include "core/comm/mesh.h"
 
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -60,6 +61,7 @@ void Mesh::validate(const Axes& axes, int world_size) {
 
 Mesh::Mesh(World& world, Axes axes) : world_(world), axes_(std::move(axes)) {
   validate(axes_, world.size());
+  connect(world.group());
   for (const auto& axis : axes_) (void)group(axis.kind.name);
 }
 
@@ -111,7 +113,14 @@ const Group& Mesh::group(const std::vector<std::string>& axes) {
     return groups_.emplace(axes, same).first->second;
   }
 
-  return groups_.emplace(axes, make(names)).first->second;
+  const auto& made = groups_.emplace(axes, make(names)).first->second;
+  connect(made);
+  return made;
+}
+
+void Mesh::connect(const Group& group) const {
+  if (!world_.device().is_cuda() || size("pp") == 1 || group.size() == 1) return;
+  group.all_reduce(at::zeros({1}, world_.device()));
 }
 
 Group Mesh::another(const std::string& axis) {

@@ -52,6 +52,9 @@ class Mesh {
  private:
   /// The group of the ranks with the same coordinates on every axis except `names`. Collective over the world.
   [[nodiscard]] Group make(const std::vector<std::string>& names) const;
+  /// With a pipeline on GPUs, connects a group at once. NCCL would connect it at its first operation, in the backward
+  /// pass, which may wait for the device, where a stage's message may wait for a peer that is to connect first.
+  void connect(const Group& group) const;
   World& world_;
   Axes axes_;
   std::map<std::vector<std::string>, Group> groups_;

@@ -35,6 +35,8 @@ class Transport {
   /// world. `ranks`: world ranks in group order. On a rank that is in no group, `group` is null and `ranks` empty.
   /// @throws CommError.
   virtual void join(c10d::ProcessGroup* group, const std::vector<int>& ranks, const std::string& axis) = 0;
+  /// Called after the first step: operations no longer have the time of a group's first one.
+  virtual void end_first_step() {}
   /// Ends all ranks, if this transport is able to.
   virtual void abort(int exit_code) noexcept = 0;
 };
@@ -58,12 +60,6 @@ std::unique_ptr<HostTransport> start_native(const LaunchInfo& info, c10d::Store&
                                             const OperationSettings& settings);
 /// "Open MPI 4.1.4", or "no MPI".
 std::string mpi_built_with();
-
-/// To be called before the CUDA driver is initialised; variables that the user has set are kept. Ranks whose messages
-/// are kernels (NCCL's) need every kernel loaded at the start, because loading one may wait for running kernels, and
-/// these for a peer. They also need a device queue for each of their streams, so that a message does not delay another
-/// kernel.
-void set_cuda_environment(int ranks);
 
 struct NcclOptions {
   OperationSettings settings;

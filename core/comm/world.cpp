@@ -13,7 +13,9 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "core/base/cores.h"
 #include "core/base/error.h"
+#include "core/comm/devices.h"
 #include "core/comm/flight/recorder.h"
 #include "core/comm/flight/termination.h"
 #include "core/comm/store.h"
@@ -27,7 +29,7 @@ class RunningWorld final : public World {
  public:
   /// Either transport may be null; a world of one rank has none.
   RunningWorld(const LaunchInfo& info, c10::Device device, std::string transport, std::unique_ptr<Transport> host,
-               std::unique_ptr<Transport> nccl, int ranks_per_device = 1)
+               std::unique_ptr<Transport> nccl, int ranks_per_device)
       : World(info, device, std::move(transport)), host_(std::move(host)), nccl_(std::move(nccl)) {
     ranks_per_device_ = ranks_per_device;
     std::vector<int> all(static_cast<std::size_t>(size()));
@@ -61,6 +63,10 @@ class RunningWorld final : public World {
     if (mine.size() > 1) return join(mine, axis);
     (void)join({}, axis);  // collective, since other ranks may be in larger groups
     return Group::alone(axis, rank(), comm_stats_);
+  }
+
+  void end_first_step() override {
+    if (nccl_) nccl_->end_first_step();
   }
 
   [[noreturn]] void abort(int exit_code) override {
@@ -122,16 +128,28 @@ c10::intrusive_ptr<c10d::Store> store_by(HostTransport& host, const LaunchInfo& 
   });
 }
 
+/// Binds this process near its GPU. Returns World::binding().
+std::string bind_near_gpu(const LaunchInfo& info) {
+  const auto binding = choose_cores(info, cuda_addresses(), installed_gpus(), affinity(), "/");
+  if (binding.cores.empty() || !bind_process(binding.cores)) return "";
+  return fmt::format("{} of NUMA node {}", cpu_list_text(binding.cores), binding.numa_node);
+}
+
 }  // namespace
+
+void warn_of_cpu(const World& world, const Log& log) {
+  if (!world.device_problem().empty()) log.warn("using the CPU: {}", world.device_problem());
+}
 
 std::unique_ptr<World> World::start(const LaunchInfo& info, const WorldOptions& options) {
   flight::open({info.rank, info.size, info.local_size, info.job});
   flight::handle_termination(info);
   const OperationSettings settings{options.init_timeout, options.timeout, options.check};
-  const int available = options.device == "cpu" ? 0 : cuda_device_count();
+  const auto available = options.device == "cpu" ? CudaDevices() : cuda_devices();
   const bool cuda = wants_cuda(options.device, available);
-  const auto device = cuda ? c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(info.local_rank % available))
+  const auto device = cuda ? c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(info.local_rank % available.count))
                            : c10::Device(c10::kCPU);
+  const auto binding = cuda && options.bind ? bind_near_gpu(info) : "";  // before threads of CUDA and NCCL start
   // Loaded before LibTorch is asked about CUDA, because it would cache the answer that there is none.
   std::optional<CudaLibrary> library;
   RankLocation location{host_identity(), ""};
@@ -139,7 +157,15 @@ std::unique_ptr<World> World::start(const LaunchInfo& info, const WorldOptions& 
     library = CudaLibrary::load();
     location.device = library->use(device);  // needed for every backend
   }
-  if (info.size == 1) return std::make_unique<RunningWorld>(info, device, "none", nullptr, nullptr);
+  const auto made = [&](std::string transport, std::unique_ptr<Transport> host, std::unique_ptr<Transport> nccl,
+                        int ranks_per_device) {
+    auto world = std::make_unique<RunningWorld>(info, device, std::move(transport), std::move(host), std::move(nccl),
+                                                ranks_per_device);
+    world->device_problem_ = available.problem;
+    world->binding_ = binding;
+    return world;
+  };
+  if (info.size == 1) return made("none", nullptr, nullptr, 1);
   const bool uses_mpi = info.launcher == Launcher::mpirun || info.launcher == Launcher::srun;
   c10::intrusive_ptr<c10d::Store> store;
   std::unique_ptr<HostTransport> host;
@@ -169,8 +195,7 @@ std::unique_ptr<World> World::start(const LaunchInfo& info, const WorldOptions& 
     name += fmt::format(" through host memory: {}", topology.shared);
     host->stage_cuda(device);
   }
-  return std::make_unique<RunningWorld>(info, device, std::move(name), std::move(host), std::move(nccl),
-                                        topology.ranks_per_device);
+  return made(std::move(name), std::move(host), std::move(nccl), topology.ranks_per_device);
 }
 
 }  // namespace trireme::comm

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "core/base/log.h"
 #include "core/comm/group.h"
 
 namespace trireme::comm {
@@ -33,15 +34,24 @@ struct WorldOptions {
   /// The longest that an operation may take from when it could have started: its tensors are ready, and older
   /// operations of its group are done.
   std::chrono::milliseconds timeout{600'000};
-  /// The same for the meeting of the ranks, and for the first operation of each group.
+  /// The same for the meeting of the ranks, and for the first operation of each group; over NCCL, if it is the longer
+  /// one, for all operations until end_first_step().
   std::chrono::milliseconds init_timeout{600'000};
   bool check = false;  ///< compare each operation between the ranks of its group before it runs
+  bool bind = true;    ///< bind ranks with GPUs to cores near these: see choose_cores() in core/comm/devices.h
 };
 
-/// The number of CUDA devices that this process could use. Loads no CUDA library of LibTorch.
+/// The CUDA devices that this process could use.
+struct CudaDevices {
+  int count = 0;
+  std::string problem{};  ///< why there are none, although there is a driver: it, or a GPU, is too old or out of order
+};
+/// Asks the CUDA driver. Loads no CUDA library of LibTorch.
+CudaDevices cuda_devices();
+/// cuda_devices().count
 int cuda_device_count();
-/// Whether a device setting (auto, cpu or cuda) means CUDA, given the number of available devices. @throws ConfigError.
-bool wants_cuda(const std::string& device, int available);
+/// Whether a device setting (auto, cpu or cuda) means CUDA. @throws ConfigError.
+bool wants_cuda(const std::string& device, const CudaDevices& available);
 
 /// One per process; not copyable. The destructor shuts the transport down in order (collective over all ranks).
 class World {
@@ -59,6 +69,10 @@ class World {
   [[nodiscard]] const std::string& transport() const { return transport_; }
   /// The maximum number of ranks that use one GPU: each may fill that fraction of its memory. 1 on the CPU.
   [[nodiscard]] int ranks_per_device() const { return ranks_per_device_; }
+  /// Why device = "auto" is the CPU although there is a CUDA driver (CudaDevices::problem); else "".
+  [[nodiscard]] const std::string& device_problem() const { return device_problem_; }
+  /// The cores that this rank was bound to at the start: "0-15 of NUMA node 0"; "" if it was not.
+  [[nodiscard]] const std::string& binding() const { return binding_; }
   /// The group of all ranks, axis name "world".
   [[nodiscard]] const Group& group() const { return group_; }
   /// Makes a group of some ranks. Collective over ALL ranks of the world (every rank passes the same list); the ranks
@@ -67,6 +81,9 @@ class World {
   /// Makes this rank's group of a partition of the world. `mine`: the list of its members, including this rank, the
   /// same on each of them. Collective over ALL ranks, at the cost of one group, because all parts are made at once.
   virtual Group partition(const std::vector<int>& mine, const std::string& axis) = 0;
+  /// To be called once, after the first step: from then on operations over NCCL have the timeout of WorldOptions,
+  /// before that the longer one of the two.
+  virtual void end_first_step() = 0;
   /// Ends every rank at once after an error, with this exit code. Only for apps/.
   [[noreturn]] virtual void abort(int exit_code) = 0;
   /// The calls, payload and wire bytes of this rank so far.
@@ -77,10 +94,13 @@ class World {
       : info_(info), device_(device), transport_(std::move(transport)), comm_stats_(std::make_shared<CommStats>()) {}
   LaunchInfo info_;
   c10::Device device_;
-  std::string transport_;
+  std::string transport_, device_problem_, binding_;
   int ranks_per_device_ = 1;
   std::shared_ptr<CommStats> comm_stats_;
   Group group_;
 };
+
+/// Warns if the ranks use the CPU although there is a CUDA driver. For whatever computes on a world's device.
+void warn_of_cpu(const World& world, const Log& log);
 
 }  // namespace trireme::comm

@@ -250,7 +250,8 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
   if (staged) {
     stages = plan_stages(*source.model, stage_choice, pp.size(), pp.rank());
     recomputed = recomputed_blocks(options.train, sizes_of(stages.stages));
-    kernels = choose_kernels(*source.model, options.train, mesh.world().device());
+    kernels =
+        choose_kernels(*source.model, options.train, Precision::pure(options.train.precision), mesh.world().device());
     keep_stages(*source.model, stages, pp.axis());
     plan.gradient_group_of = gradient_groups(*source.model, stages);
     plan.deferred_group = stages.deferred_group();

@@ -34,6 +34,13 @@ TEST(Plugins, ReportWhichKernelsTheyChose) {
             "kernels (CPU): attention scores are materialized");
   EXPECT_EQ(line({"parallel.sp=2", "parallel.sp_mode=ring_attn", "train.enable_fused_normalization=true"}),
             "kernels (CPU): residual sum and layer norm by LibTorch's kernels");
+  // Under autocast nothing is fused, and the line says so.
+  EXPECT_EQ(
+      line({"train.precision=bf16", "train.enable_fused_normalization=true"}),
+      "kernels (CPU): norms, GELU and dropout are not fused: in bf16, this plugin uses autocast, which chooses the "
+      "dtype of each step; low_level_zero, gemini and hybrid_parallel compute in bf16 without it");
+  EXPECT_EQ(line({"train.precision=bf16", "train.enable_fused_normalization=true", "parallel.plugin=low_level_zero"}),
+            "kernels (CPU): residual sum and layer norm by LibTorch's kernels");
   EXPECT_EQ(line({"parallel.pp=2", "train.attention_kernel=flash"}),
             "kernels (CPU): attention by LibTorch's flash kernel");
 }

@@ -51,6 +51,24 @@ TEST(Train, RefusesAMissingDataFolder) {
   EXPECT_FALSE(fs::exists(run.dir()));
 }
 
+// The driver is a fake one (tests/unit/comm/fake_cuda.cpp) for a CUDA that is too old for this LibTorch.
+TEST(Train, SaysWhyAGpuIsNotUsed) {
+  const SmallRun run;
+  const char* libraries = std::getenv("LD_LIBRARY_PATH");
+  const ProcessOptions old{.environment = {std::string("LD_LIBRARY_PATH=") + TRIREME_FAKE_CUDA_FOLDER + ":" +
+                                               (libraries == nullptr ? "" : libraries),
+                                           "FAKE_CUDA_VERSION=12040"}};
+  expect_only_refusal(run.train(2, sets({"run.device=cuda"}), old), 2,
+                      "supports CUDA 12.4, but this LibTorch needs 13.0");
+  for (const int ranks : {1, 2}) {
+    fs::remove_all(run.dir());
+    const auto result = run.train(ranks, sets({"run.device=auto"}), old);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(lines_of(result.err).size(), 1U) << result.err;
+    EXPECT_NE(result.err.find("using the CPU: the CUDA driver supports CUDA 12.4"), std::string::npos) << result.err;
+  }
+}
+
 /// An image folder of leaves in which one file is not an image.
 struct SpoiltLeaves {
   explicit SpoiltLeaves(const std::string& split) {

@@ -7,6 +7,7 @@
 #include <c10/cuda/CUDAFunctions.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <exception>
 #include <torch/csrc/distributed/c10d/NCCLUtils.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -49,7 +50,10 @@ class NcclTransport final : public Transport {
     if (group == nullptr) return;
     const auto prefix = fmt::format("{}/{}/{}", axis, made, ranks.front());
     auto settings = c10d::ProcessGroupNCCL::Options::create();
-    settings->timeout = options_.settings.steady;
+    // NCCL counts from when an operation is queued, and in the first step the ranks load kernels and plans between
+    // them.
+    settings->timeout =
+        in_first_step_ ? std::max(options_.settings.first, options_.settings.steady) : options_.settings.steady;
     settings->group_name = prefix;
     settings->group_desc = axis;
     settings->global_ranks_in_group.assign(ranks.begin(), ranks.end());
@@ -57,7 +61,7 @@ class NcclTransport final : public Transport {
       auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, options_.store);
       auto check =
           options_.settings.check ? std::make_unique<StoreCheck>(store, axis, group->getRank(), ranks) : nullptr;
-      if (!poll_) poll_ = std::make_shared<CompletionPoll>();
+      if (!poll_) poll_ = std::make_shared<CompletionPoll>(options_.device);
       auto backend = c10::make_intrusive<RecordedNccl>(std::move(store), group->getRank(), group->getSize(), settings,
                                                        flight::join(axis, ranks, static_cast<std::uint64_t>(made) + 1),
                                                        poll_, std::move(check));
@@ -70,6 +74,11 @@ class NcclTransport final : public Transport {
     }
   }
 
+  void end_first_step() override {
+    in_first_step_ = false;
+    for (const auto& backend : backends_) backend->setTimeout(options_.settings.steady);
+  }
+
   void abort(int) noexcept override {}  // torchrun's agent or mpirun ends the other ranks
 
  private:
@@ -78,6 +87,7 @@ class NcclTransport final : public Transport {
   std::shared_ptr<CompletionPoll> poll_;
   std::vector<c10::intrusive_ptr<c10d::ProcessGroupNCCL>> backends_;
   int groups_ = 0;
+  bool in_first_step_ = true;
 };
 
 }  // namespace

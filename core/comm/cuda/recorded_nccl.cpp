@@ -5,6 +5,8 @@
 #include <chrono>
 #include <string_view>
 
+#include "core/base/device_thread.h"
+
 namespace trireme::comm {
 namespace {
 
@@ -47,6 +49,8 @@ std::string operation_name(c10d::OpType type) {
       return "send";
     case c10d::OpType::RECV:
       return "recv";
+    case c10d::OpType::COALESCED:
+      return "exchange";
     case c10d::OpType::BARRIER:
       return "barrier";
     default:
@@ -61,7 +65,7 @@ bool may_differ(c10d::OpType type) {
 
 }  // namespace
 
-CompletionPoll::CompletionPoll() : thread_([this] { run(); }) {}
+CompletionPoll::CompletionPoll(c10::Device device) : thread_(device_thread(device, [this] { run(); })) {}
 
 CompletionPoll::~CompletionPoll() {
   {

@@ -23,7 +23,8 @@ namespace trireme::comm {
 /// Asks the device from time to time which of the recorded operations are complete. One per process.
 class CompletionPoll {
  public:
-  CompletionPoll();
+  /// `device`: of the operations.
+  explicit CompletionPoll(c10::Device device);
   ~CompletionPoll();
   CompletionPoll(const CompletionPoll&) = delete;
   CompletionPoll& operator=(const CompletionPoll&) = delete;

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <thread>
 
+#include "core/base/cores.h"
 #include "core/base/error.h"
 #include "core/comm/native/ring_pipe.h"
 #include "core/comm/native/wire.h"
@@ -27,7 +27,7 @@ NativeWire::NativeWire(Connections connections)
     : connections_(std::move(connections)),
       epoll_(connections_.wake_reads ? epoll_create1(EPOLL_CLOEXEC) : -1),
       bell_(connections_.own->bell()),
-      spin_(connections_.on_this_host <= static_cast<int>(std::thread::hardware_concurrency()) ? kSpin : kCrowdedSpin) {
+      spin_(cores_of_rank(connections_.on_this_host) >= 1 ? kSpin : kCrowdedSpin) {
   if (connections_.wake_reads) {
     if (!epoll_) throw CommError(no_descriptor("cannot create an epoll", errno));
     epoll_event event{.events = EPOLLIN, .data = {.ptr = nullptr}};

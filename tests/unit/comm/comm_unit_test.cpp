@@ -2,19 +2,25 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <future>
 #include <map>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "core/base/cores.h"
 #include "core/base/error.h"
+#include "core/comm/devices.h"
 #include "core/comm/mesh.h"
 #include "core/comm/topology.h"
 #include "core/comm/transport.h"
 #include "core/comm/world.h"
 #include "tests/mpi/device.h"
+#include "tests/unit/file_tree.h"
 
 namespace trireme::comm {
 namespace {
@@ -191,26 +197,98 @@ TEST(Detect, refuses_the_launcher_of_another_mpi) {
   }
 }
 
-TEST(Cuda, several_ranks_load_kernels_eagerly_by_default) {
-  const char *loading = "CUDA_MODULE_LOADING", *connections = "CUDA_DEVICE_MAX_CONNECTIONS";
-  const auto value = [](const char* name) {
-    return std::string(std::getenv(name) == nullptr ? "" : std::getenv(name));
+TEST(Cuda, environment_before_the_driver_starts) {
+  const char *loading = "CUDA_MODULE_LOADING", *connections = "CUDA_DEVICE_MAX_CONNECTIONS",
+             *cudnn = "TORCH_CUDNN_SDPA_DEPRIORITIZED";
+  struct Case {
+    const char* name;
+    LaunchInfo info;
+    int gpus;
+    const char* given;  ///< by the user, of kernel loading
+    const char *loading, *connections;
   };
-  for (const char* name : {loading, connections}) unsetenv(name);
-  {
-    const Environment alone({});
-    (void)cuda_device_count();  // reads the launcher's variables
-    EXPECT_EQ(value(loading) + value(connections), "");
+  const auto ranks = [](int size, int local) { return LaunchInfo{Launcher::mpirun, 0, size, 0, local}; };
+  for (const auto& c : std::vector<Case>{
+           {"alone", {}, 1, "", "", ""},
+           {"a GPU each", ranks(4, 4), 4, "", "EAGER", "32"},
+           {"a GPU each, on two hosts", ranks(4, 2), 2, "", "EAGER", "32"},
+           {"an unknown number of GPUs", ranks(2, 2), 0, "", "EAGER", "32"},
+           {"shared GPUs", ranks(4, 4), 2, "", "", "32"},
+           {"the user's choice", ranks(2, 2), 2, "LAZY", "LAZY", "32"},
+       }) {
+    SCOPED_TRACE(c.name);
+    for (const char* name : {loading, connections, cudnn}) unsetenv(name);
+    if (*c.given != '\0') setenv(loading, c.given, 1);
+    set_cuda_environment(c.info, c.gpus);
+    const auto value = [](const char* name) {
+      return std::string(std::getenv(name) == nullptr ? "" : std::getenv(name));
+    };
+    EXPECT_EQ(value(loading), c.loading);
+    EXPECT_EQ(value(connections), c.connections);
+    EXPECT_EQ(value(cudnn), "1");
   }
-  const Environment several(kMpirun);
-  setenv(loading, "LAZY", 1);
-  (void)cuda_device_count();
-  EXPECT_EQ(value(loading), "LAZY");
-  EXPECT_EQ(value(connections), "32");
-  unsetenv(loading);
-  (void)cuda_device_count();
-  EXPECT_EQ(value(loading), "EAGER");
-  for (const char* name : {loading, connections}) unsetenv(name);
+  for (const char* name : {loading, connections, cudnn}) unsetenv(name);
+}
+
+TEST(Cuda, cores_of_a_rank_are_near_its_gpu) {
+  // Two nodes of 4 cores with two hardware threads each, numbered as Linux does: 0-3 and 8-11, 4-7 and 12-15.
+  std::map<std::string, std::string> files{{"sys/devices/system/cpu/online", "0-15\n"},
+                                           {"sys/devices/system/node/node0/cpulist", "0-3,8-11\n"},
+                                           {"sys/devices/system/node/node1/cpulist", "4-7,12-15\n"}};
+  for (int cpu = 0; cpu < 16; ++cpu)
+    files[fmt::format("sys/devices/system/cpu/cpu{}/topology/thread_siblings_list", cpu)] =
+        fmt::format("{},{}\n", cpu % 8, cpu % 8 + 8);
+  const std::string a = "0000:01:00.0", b = "0000:02:00.0", c = "0000:81:00.0", d = "0000:82:00.0",
+                    lost = "0000:99:00.0";
+  for (const auto& [gpu, node] : {std::pair{a, 0}, {b, 0}, {c, 1}, {d, 1}, {lost, -1}})
+    files["sys/bus/pci/devices/" + gpu + "/numa_node"] = std::to_string(node) + "\n";
+  const tests::FileTree machine(files);
+  const auto all = parse_cpu_list("0-15");
+  struct Case {
+    const char* name;
+    int local_rank, local_size;
+    std::vector<std::string> gpus;
+    int installed;
+    std::vector<int> allowed;
+    const char* cores;
+  };
+  for (const auto& row : std::vector<Case>{
+           {"the first of two on a node", 0, 4, {a, b, c, d}, 4, all, "0-1,8-9"},
+           {"the second", 1, 4, {a, b, c, d}, 4, all, "2-3,10-11"},
+           {"the last, on the other node", 3, 4, {a, b, c, d}, 4, all, "6-7,14-15"},
+           {"one rank a node", 1, 2, {a, c}, 2, all, "4-7,12-15"},
+           {"GPUs in turn between the nodes", 2, 4, {a, c, b, d}, 4, all, "2-3,10-11"},
+           {"ranks that share GPUs", 5, 8, {a, b, c, d}, 4, all, "3,11"},
+           {"more ranks than cores share them all", 8, 10, {a}, 1, all, "0-3,8-11"},
+           {"one GPU of four visible to each rank: the others' nodes are unknown", 1, 4, {c}, 4, all, "4-7,12-15"},
+           {"two of four visible to each rank", 0, 2, {a, b}, 4, all, "0-3,8-11"},
+           {"one GPU in the machine", 1, 2, {a}, 1, all, "2-3,10-11"},
+           {"a single rank", 0, 1, {a, c}, 2, all, ""},
+           {"bound already", 0, 2, {a, c}, 2, parse_cpu_list("0-7"), ""},
+           {"an unknown node", 0, 2, {lost, a}, 2, all, ""},
+           {"no such device", 0, 2, {"0000:00:00.0"}, 1, all, ""},
+           {"no GPU", 0, 2, {}, 0, all, ""},
+       }) {
+    SCOPED_TRACE(row.name);
+    const LaunchInfo info{Launcher::launch, row.local_rank, row.local_size, row.local_rank, row.local_size};
+    EXPECT_EQ(cpu_list_text(choose_cores(info, row.gpus, row.installed, row.allowed, machine.path()).cores), row.cores);
+  }
+}
+
+TEST(Cuda, binds_the_threads_that_run_already) {
+  const auto before = affinity();
+  std::promise<void> asked;
+  std::promise<std::vector<int>> answer;
+  std::thread other([&] {
+    asked.get_future().wait();
+    answer.set_value(affinity());
+  });
+  EXPECT_TRUE(bind_process({before.front()}));
+  asked.set_value();
+  EXPECT_EQ(answer.get_future().get(), std::vector<int>{before.front()});
+  other.join();
+  EXPECT_EQ(affinity(), std::vector<int>{before.front()});
+  EXPECT_TRUE(bind_process(before));
 }
 
 TEST(Topology, nccl_is_used_when_no_two_ranks_share_a_device) {
