@@ -14,9 +14,9 @@ namespace trireme {
 /// The number of cores that this process may use, at least 1: the least of the cores in its affinity mask (a cpuset,
 /// taskset, Slurm) and of the CPU quotas of its cgroups, v1 and v2, in whole cores.
 int usable_cores();
-/// The cores of one of `ranks` processes that a launcher has started on this machine: its part of those that it may
-/// use, if the launcher (the parent process) has bound the ranks to fewer cores than it may use itself, evenly. 0 where
-/// there are more ranks than cores.
+/// The part of one of `ranks` processes that a launcher has started on this machine, in whole cores; 0 where there are
+/// more ranks than cores. All ranks share the cores equally, unless the launcher (the parent process) may use more of
+/// them: then it is taken to have bound the ranks evenly to its own, and only some of them share these.
 int cores_of_rank(int ranks);
 /// The same, for a rank that may use `own` cores and a launcher that may use `of_launcher`.
 int share_of_cores(std::size_t own, std::size_t of_launcher, std::optional<double> quota, int ranks);

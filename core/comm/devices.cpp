@@ -4,7 +4,6 @@
 #include <cuda.h>
 #include <dlfcn.h>
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <cctype>
@@ -12,7 +11,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
+#include <iterator>
 #include <set>
 
 #include "core/base/cores.h"
@@ -123,7 +122,8 @@ std::string cuda_device_name(int index) {
 
 std::vector<std::string> cuda_addresses() {
   std::vector<std::string> addresses;
-  for (int index = 0; index < cuda_device_count(); ++index) {
+  const int count = cuda_device_count();
+  for (int index = 0; index < count; ++index) {
     char text[64] = "";
     (void)TRIREME_DRIVER(cuDeviceGetPCIBusId, text, static_cast<int>(sizeof text), index);
     std::string address = text;
