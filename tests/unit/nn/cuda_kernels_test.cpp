@@ -1,5 +1,6 @@
 // The GPU's fused kernels, compiled for the host and run there thread by thread, against LibTorch's in double
 // precision: all dtypes, packs and single elements, rows that a warp, a block or neither keeps in registers.
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -89,8 +90,10 @@ void check_norm(const Type& type, const Case& c, bool masked) {
   expect_near(sum, in.residual.values() + in.x.values() * kept, type.rounding, "sum");
   const auto weight = in.weight.values(), bias = in.bias.values();
   const auto [out, m, r] = at::native_layer_norm(sum.values(), {c.width}, weight, bias, eps);
-  expect_near(norm, out, type.rounding, "norm");
   const double wide = type.dtype == at::kDouble ? 1e-13 : 1e-6;
+  // Where a row's elements are nearly equal, its terms cancel and leave their rounding, times the reciprocal deviation.
+  const double cancelled = r.max().item<double>() * wide;
+  expect_near(norm, out, type.rounding + cancelled, "norm");
   // One column has no variance: 1 / sqrt(eps) enlarges what is left of the mean's rounding.
   expect_near(mean, m.flatten(), wide, "mean");
   expect_near(rstd, r.flatten(), 5 * wide, "rstd");
@@ -104,8 +107,6 @@ void check_norm(const Type& type, const Case& c, bool masked) {
     auto expected = std::get<0>(at::native_layer_norm_backward(in.of_norm.values(), sum.values(), {c.width}, m, r,
                                                                weight, bias, {true, false, false}));
     if (beside) expected += in.of_sum.values();
-    // With one or two columns, the terms cancel and leave their rounding, times the reciprocal deviation.
-    const double cancelled = r.max().item<double>() * wide;
     expect_near(found, expected, type.rounding + 10 * cancelled, beside ? "gradient with the sum's" : "gradient");
   }
 }
@@ -131,6 +132,7 @@ void check_pointwise(const Type& type, const Case& c) {
 }
 
 TEST(CudaKernelsOnTheHost, EqualLibTorch) {
+  at::manual_seed(1);
   std::vector<Case> cases{{1, 1, 0}, {0, 8, 0}, {9, 768, 1}, {300, 16, 0}};
   for (std::int64_t width = 1; width <= 40; ++width) cases.push_back({5, width, 0});
   for (const std::int64_t width : {256, 264, 512, 520, 767, 768, 776, 1024, 1025, 1032, 4096, 4104, 8192, 8200, 9001})
