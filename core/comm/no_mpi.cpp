@@ -6,7 +6,7 @@
 
 namespace trireme::comm {
 
-std::unique_ptr<HostTransport> start_mpi(const LaunchInfo& info, const OperationSettings&) {
+std::unique_ptr<CpuTransport> start_mpi(const LaunchInfo& info, const OperationSettings&) {
   throw ConfigError(
       fmt::format("{}: this Trireme was built without MPI; start the ranks with: trireme launch -n {}, or with "
                   "torchrun, or build with -DTRIREME_WITH_MPI=ON",

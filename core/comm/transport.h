@@ -1,5 +1,5 @@
-// Transport: the interface to what executes collectives. World owns at most two: one of host tensors (Open MPI, or our
-// own over shared memory and TCP), which also stages CUDA tensors through the host, and NCCL for CUDA tensors.
+// Transport: the interface to what executes collectives. World owns at most two: one of CPU tensors (Open MPI, or our
+// own over shared memory and TCP), which also stages CUDA tensors through host memory, and NCCL for CUDA tensors.
 // Private to core/comm.
 #pragma once
 
@@ -41,23 +41,23 @@ class Transport {
   virtual void abort(int exit_code) noexcept = 0;
 };
 
-/// A transport of host tensors.
-class HostTransport : public Transport {
+/// A transport of CPU tensors.
+class CpuTransport : public Transport {
  public:
   /// Returns rank 0's answer to the texts `mine` of all ranks, of less than 512 bytes each. Collective over the world.
   /// @throws CommError.
   virtual std::string decide(const std::string& mine, const Answer& answer) = 0;
-  /// Makes groups that are joined from now on serve CUDA tensors of this device too, through the host. Used when NCCL
-  /// does not serve them.
+  /// Makes groups that are joined from now on serve CUDA tensors of this device too, through host memory. Used
+  /// when NCCL does not serve them.
   virtual void stage_cuda(c10::Device device) = 0;
 };
 
 /// Starts Open MPI. Throws ConfigError when Trireme is built without it. @throws CommError.
-std::unique_ptr<HostTransport> start_mpi(const LaunchInfo& info, const OperationSettings& settings);
+std::unique_ptr<CpuTransport> start_mpi(const LaunchInfo& info, const OperationSettings& settings);
 /// Starts our own transport: shared memory between the ranks of a host, TCP between hosts. The ranks meet in the store,
 /// which is used only during the start. @throws CommError.
-std::unique_ptr<HostTransport> start_native(const LaunchInfo& info, c10d::Store& store,
-                                            const OperationSettings& settings);
+std::unique_ptr<CpuTransport> start_native(const LaunchInfo& info, c10d::Store& store,
+                                           const OperationSettings& settings);
 /// "Open MPI 4.1.4", or "no MPI".
 std::string mpi_built_with();
 

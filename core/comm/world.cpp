@@ -28,9 +28,9 @@ namespace {
 class RunningWorld final : public World {
  public:
   /// Either transport may be null; a world of one rank has none.
-  RunningWorld(const LaunchInfo& info, c10::Device device, std::string transport, std::unique_ptr<Transport> host,
+  RunningWorld(const LaunchInfo& info, c10::Device device, std::string transport, std::unique_ptr<Transport> cpu,
                std::unique_ptr<Transport> nccl, int ranks_per_device)
-      : World(info, device, std::move(transport)), host_(std::move(host)), nccl_(std::move(nccl)) {
+      : World(info, device, std::move(transport)), cpu_(std::move(cpu)), nccl_(std::move(nccl)) {
     ranks_per_device_ = ranks_per_device;
     std::vector<int> all(static_cast<std::size_t>(size()));
     std::iota(all.begin(), all.end(), 0);
@@ -40,7 +40,7 @@ class RunningWorld final : public World {
   ~RunningWorld() override {
     group_ = Group();
     nccl_.reset();
-    host_.reset();
+    cpu_.reset();
     if (std::uncaught_exceptions() <= exceptions_at_start_) flight::end();
   }
 
@@ -70,7 +70,7 @@ class RunningWorld final : public World {
   }
 
   [[noreturn]] void abort(int exit_code) override {
-    if (host_) host_->abort(exit_code);
+    if (cpu_) cpu_->abort(exit_code);
     if (nccl_) nccl_->abort(exit_code);
     std::_Exit(exit_code);
   }
@@ -85,8 +85,8 @@ class RunningWorld final : public World {
           c10::make_intrusive<c10d::ProcessGroup>(static_cast<int>(at - ranks.begin()), static_cast<int>(ranks.size()));
     if (nccl_)
       nccl_->join(group.get(), ranks, axis);
-    else if (host_)
-      host_->join(group.get(), ranks, axis);
+    else if (cpu_)
+      cpu_->join(group.get(), ranks, axis);
     if (!group) return {};
     group->setGroupName(fmt::format("{}_{}", axis, groups_++));
     group->setGroupDesc(axis);
@@ -94,7 +94,7 @@ class RunningWorld final : public World {
   }
 
   int exceptions_at_start_ = std::uncaught_exceptions();
-  std::unique_ptr<Transport> host_, nccl_;
+  std::unique_ptr<Transport> cpu_, nccl_;
   int groups_ = 0;
 };
 
@@ -118,11 +118,10 @@ Topology agree_on_topology(const Decide& decide, const RankLocation& mine) {
 }
 
 /// Under mpirun and srun, MPI shares rank 0's address.
-c10::intrusive_ptr<c10d::Store> store_by(HostTransport& host, const LaunchInfo& info,
-                                         std::chrono::milliseconds timeout) {
-  return shared_store(info, timeout, [&host](const Address& mine) {
-    const auto of_rank_0 = host.decide(fmt::format("{} {}", mine.port, mine.host),
-                                       [](const std::vector<std::string>& said) { return said[0]; });
+c10::intrusive_ptr<c10d::Store> store_by(CpuTransport& cpu, const LaunchInfo& info, std::chrono::milliseconds timeout) {
+  return shared_store(info, timeout, [&cpu](const Address& mine) {
+    const auto of_rank_0 = cpu.decide(fmt::format("{} {}", mine.port, mine.host),
+                                      [](const std::vector<std::string>& said) { return said[0]; });
     const auto space = of_rank_0.find(' ');
     return Address{of_rank_0.substr(space + 1), std::atoi(of_rank_0.c_str())};
   });
@@ -157,9 +156,9 @@ std::unique_ptr<World> World::start(const LaunchInfo& info, const WorldOptions& 
     library = CudaLibrary::load();
     location.device = library->use(device);  // needed for every backend
   }
-  const auto made = [&](std::string transport, std::unique_ptr<Transport> host, std::unique_ptr<Transport> nccl,
+  const auto made = [&](std::string transport, std::unique_ptr<Transport> cpu, std::unique_ptr<Transport> nccl,
                         int ranks_per_device) {
-    auto world = std::make_unique<RunningWorld>(info, device, std::move(transport), std::move(host), std::move(nccl),
+    auto world = std::make_unique<RunningWorld>(info, device, std::move(transport), std::move(cpu), std::move(nccl),
                                                 ranks_per_device);
     world->device_problem_ = available.problem;
     world->binding_ = binding;
@@ -168,34 +167,34 @@ std::unique_ptr<World> World::start(const LaunchInfo& info, const WorldOptions& 
   if (info.size == 1) return made("none", nullptr, nullptr, 1);
   const bool uses_mpi = info.launcher == Launcher::mpirun || info.launcher == Launcher::srun;
   c10::intrusive_ptr<c10d::Store> store;
-  std::unique_ptr<HostTransport> host;
+  std::unique_ptr<CpuTransport> cpu;
   if (uses_mpi)
-    host = start_mpi(info, settings);
+    cpu = start_mpi(info, settings);
   else
     store = launcher_store(info, settings.first);
   Topology topology;
   if (options.device != "cpu")
     topology = agree_on_topology(
         [&](const std::string& mine, const Answer& answer) {
-          return host ? host->decide(mine, answer)
-                      : decide_by_store(*store, info.rank, info.size, "topology/", mine, answer);
+          return cpu ? cpu->decide(mine, answer)
+                     : decide_by_store(*store, info.rank, info.size, "topology/", mine, answer);
         },
         location);
   std::unique_ptr<Transport> nccl;
   std::string name;
   if (topology.backend == Backend::nccl) {
-    if (!store) store = store_by(*host, info, settings.first);
+    if (!store) store = store_by(*cpu, info, settings.first);
     nccl = library->start_nccl({.settings = settings, .device = device, .store = store});
     name = nccl->name();
   } else {
-    if (!host) host = start_native(info, *store, settings);
-    name = host->name();
+    if (!cpu) cpu = start_native(info, *store, settings);
+    name = cpu->name();
   }
   if (topology.backend == Backend::staged) {
     name += fmt::format(" through host memory: {}", topology.shared);
-    host->stage_cuda(device);
+    cpu->stage_cuda(device);
   }
-  return made(std::move(name), std::move(host), std::move(nccl), topology.ranks_per_device);
+  return made(std::move(name), std::move(cpu), std::move(nccl), topology.ranks_per_device);
 }
 
 }  // namespace trireme::comm

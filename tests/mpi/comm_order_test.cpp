@@ -13,7 +13,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "core/comm/host/engine.h"
+#include "core/comm/engine/engine.h"
 #include "core/comm/text.h"
 #include "core/comm/transport.h"
 #include "tests/mpi/comm_test.h"
@@ -25,7 +25,7 @@ namespace {
 
 using comm::Group;
 using comm::Work;
-namespace host = comm::host;
+namespace engine = comm::engine;
 using Tensors = std::vector<at::Tensor>;
 using Order = std::vector<std::size_t>;
 
@@ -156,25 +156,25 @@ struct OwnEngine {
     channel->size = world().size();
   }
   ~OwnEngine() { engine->stop(); }
-  c10::intrusive_ptr<host::Operation> start(c10d::OpType type, const at::Tensor& tensor, int peer,
-                                            std::function<bool()> ready) const {
+  c10::intrusive_ptr<engine::Operation> start(c10d::OpType type, const at::Tensor& tensor, int peer,
+                                              std::function<bool()> ready) const {
     const bool sends = type == c10d::OpType::SEND;
-    host::Program program;
+    engine::Program program;
     program.name = sends ? "send" : "recv";
     program.tag = 4;
     program.timeout = std::chrono::seconds(60);
-    host::Round round;
+    engine::Round round;
     (sends ? round.sends : round.receives).push_back({tensor.data_ptr(), tensor.nbytes(), peer});
     program.rounds.push_back(std::move(round));
     program.tensors.push_back(tensor);
     program.ready = std::move(ready);
-    auto operation = c10::make_intrusive<host::Operation>(engine, channel, type, std::move(program));
+    auto operation = c10::make_intrusive<engine::Operation>(engine, channel, type, std::move(program));
     engine->start(operation);
     return operation;
   }
-  std::shared_ptr<host::Channel> channel = std::make_shared<host::Channel>();
+  std::shared_ptr<engine::Channel> channel = std::make_shared<engine::Channel>();
   OwnWire wire{*channel};
-  std::shared_ptr<host::Engine> engine = std::make_shared<host::Engine>(wire.wire);
+  std::shared_ptr<engine::Engine> engine = std::make_shared<engine::Engine>(wire.wire);
 };
 
 TEST(Order, operations_that_are_ready_late_keep_their_places) {
@@ -188,7 +188,7 @@ TEST(Order, operations_that_are_ready_late_keep_their_places) {
   for (const bool sends_late : {true, false})
     for (const std::size_t late : {std::size_t{1}, kMessages - 1}) {
       SCOPED_TRACE(std::string(sends_late ? "sends" : "receives") + " late: " + std::to_string(late));
-      std::vector<c10::intrusive_ptr<host::Operation>> works;
+      std::vector<c10::intrusive_ptr<engine::Operation>> works;
       std::atomic<bool> copied{false};
       Tensors received;
       for (std::size_t i = 0; i < kMessages; ++i) {

@@ -15,7 +15,7 @@ constexpr std::chrono::seconds kPatience{60};
 
 bool over_mpi() { return world().transport().starts_with("Open MPI"); }
 
-OwnWire::OwnWire(comm::host::Channel& channel) {
+OwnWire::OwnWire(comm::engine::Channel& channel) {
   const auto& info = world().info();
   if (over_mpi()) {
     MPI_Comm comm = MPI_COMM_NULL;
@@ -34,7 +34,7 @@ OwnWire::~OwnWire() {
   MPI_Comm_free(&comm);
 }
 
-std::unique_ptr<comm::HostTransport> own_transport() {
+std::unique_ptr<comm::CpuTransport> own_transport() {
   const auto& info = world().info();
   if (over_mpi()) return comm::start_mpi(info, {kPatience, kPatience});
   return comm::start_native(info, *comm::launcher_store(info, kPatience), {kPatience, kPatience});

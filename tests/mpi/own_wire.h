@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "core/comm/host/wire.h"
+#include "core/comm/engine/wire.h"
 #include "core/comm/transport.h"
 
 namespace trireme::tests {
@@ -14,17 +14,17 @@ bool over_mpi();
 /// A wire of its own, over all ranks. Collective.
 struct OwnWire {
   /// Sets the channel's context to that of all ranks.
-  explicit OwnWire(comm::host::Channel& channel);
+  explicit OwnWire(comm::engine::Channel& channel);
   ~OwnWire();
   OwnWire(const OwnWire&) = delete;
   OwnWire& operator=(const OwnWire&) = delete;
-  std::shared_ptr<comm::host::Wire> wire;
+  std::shared_ptr<comm::engine::Wire> wire;
 
  private:
   std::uint64_t context_ = 0;
 };
 
 /// A transport of its own, over all ranks. Collective.
-std::unique_ptr<comm::HostTransport> own_transport();
+std::unique_ptr<comm::CpuTransport> own_transport();
 
 }  // namespace trireme::tests

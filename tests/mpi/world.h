@@ -20,7 +20,7 @@ inline bool over_nccl() { return world().size() > 1 && world().transport().start
 }  // namespace trireme::tests
 
 /// Skip a test where it does not apply: on GPUs if it measures the host's memory or clock, over NCCL if it is about
-/// the transports of host tensors. GoogleTest counts and names the skipped tests.
+/// the transports of CPU tensors. GoogleTest counts and names the skipped tests.
 #define TRIREME_ONLY_ON_CPU(why) \
   if (::trireme::tests::world().device().is_cuda()) GTEST_SKIP() << "only on CPU ranks: " << why
 #define TRIREME_ONLY_OVER_MPI(why) \

@@ -7,7 +7,7 @@
 #include <exception>
 
 #include "core/base/error.h"
-#include "core/comm/host/engine_transport.h"
+#include "core/comm/engine/engine_transport.h"
 #include "core/comm/mpi/wire.h"
 
 namespace trireme::comm {
@@ -33,7 +33,7 @@ void check_srun(const LaunchInfo& info) {
                   info.size));
 }
 
-class MpiTransport final : public host::EngineTransport {
+class MpiTransport final : public engine::EngineTransport {
  public:
   MpiTransport(const LaunchInfo& info, const OperationSettings& settings) : EngineTransport(settings) {
     int initialized = 0, provided = MPI_THREAD_SINGLE;
@@ -77,7 +77,7 @@ class MpiTransport final : public host::EngineTransport {
   void abort(int exit_code) noexcept override { MPI_Abort(MPI_COMM_WORLD, exit_code); }
 
  private:
-  void check_world(const LaunchInfo& info, const host::Channel& world) const {
+  void check_world(const LaunchInfo& info, const engine::Channel& world) const {
     if (info.size == world.size && info.rank == world.rank) return;
     const auto text = fmt::format(
         "{} says rank {} of {}, but MPI sees rank {} of {}; {}", info.launcher == Launcher::srun ? "srun" : "mpirun",
@@ -94,7 +94,7 @@ class MpiTransport final : public host::EngineTransport {
 
 }  // namespace
 
-std::unique_ptr<HostTransport> start_mpi(const LaunchInfo& info, const OperationSettings& settings) {
+std::unique_ptr<CpuTransport> start_mpi(const LaunchInfo& info, const OperationSettings& settings) {
   return std::make_unique<MpiTransport>(info, settings);
 }
 

@@ -6,26 +6,26 @@
 
 #include <mpi.h>
 
-#include "core/comm/host/wire.h"
+#include "core/comm/engine/wire.h"
 
 namespace trireme::comm::mpi {
 
 /// The channel of a communicator.
-host::Channel channel_of(MPI_Comm comm);
+engine::Channel channel_of(MPI_Comm comm);
 /// The communicator of a channel.
-MPI_Comm communicator(const host::Channel& channel);
+MPI_Comm communicator(const engine::Channel& channel);
 
-class MpiWire final : public host::Wire {
+class MpiWire final : public engine::Wire {
  public:
   [[nodiscard]] const char* name() const override { return "mpi"; }
   [[nodiscard]] std::size_t longest_message() const override { return 1u << 30; }  // MPI counts are ints
-  std::uint64_t open(const host::Channel& world, const std::vector<int>& ranks, const std::string& axis,
+  std::uint64_t open(const engine::Channel& world, const std::vector<int>& ranks, const std::string& axis,
                      std::uint64_t number) override;
-  host::Request send(const host::Channel& channel, int tag, int peer, const std::byte* data,
-                     std::size_t bytes) override;
-  std::optional<host::Matched> match(const host::Channel& channel, int tag, int peer) override;
-  host::Request receive(const host::Channel& channel, const host::Matched& matched, std::byte* data) override;
-  std::size_t test(std::span<host::Request> requests, std::span<const int> peers) override;
+  engine::Request send(const engine::Channel& channel, int tag, int peer, const std::byte* data,
+                       std::size_t bytes) override;
+  std::optional<engine::Matched> match(const engine::Channel& channel, int tag, int peer) override;
+  engine::Request receive(const engine::Channel& channel, const engine::Matched& matched, std::byte* data) override;
+  std::size_t test(std::span<engine::Request> requests, std::span<const int> peers) override;
 
  private:
   // Of the current call of test().

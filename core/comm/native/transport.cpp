@@ -1,20 +1,20 @@
 // Start and end of our own transport.
 #include <exception>
 
-#include "core/comm/host/engine_transport.h"
+#include "core/comm/engine/engine_transport.h"
 #include "core/comm/native/wire.h"
 
 namespace trireme::comm {
 namespace {
 
-class NativeTransport final : public host::EngineTransport {
+class NativeTransport final : public engine::EngineTransport {
  public:
   NativeTransport(const LaunchInfo& info, c10d::Store& store, const OperationSettings& settings)
       : EngineTransport(settings), goodbye_(settings.steady) {
     auto connections = native::connect_ranks(info, store, settings.first);
     name_ = !connections.any_tcp ? "shared memory" : connections.any_shared ? "shared memory and TCP" : "TCP";
     wire_ = std::make_shared<native::NativeWire>(std::move(connections));
-    host::Channel world;
+    engine::Channel world;
     world.rank = info.rank;
     world.size = info.size;
     world.tag_half = 1 << 30;
@@ -45,8 +45,8 @@ class NativeTransport final : public host::EngineTransport {
 
 }  // namespace
 
-std::unique_ptr<HostTransport> start_native(const LaunchInfo& info, c10d::Store& store,
-                                            const OperationSettings& settings) {
+std::unique_ptr<CpuTransport> start_native(const LaunchInfo& info, c10d::Store& store,
+                                           const OperationSettings& settings) {
   return std::make_unique<NativeTransport>(info, store, settings);
 }
 

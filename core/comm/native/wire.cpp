@@ -11,8 +11,8 @@
 namespace trireme::comm::native {
 namespace {
 
-using host::kAnySource;
-using host::kNoRequest;
+using engine::kAnySource;
+using engine::kNoRequest;
 
 // Up to this many bytes, the two copies of an eager message cost less than an announcement and the system call
 // that copies once.
@@ -42,8 +42,8 @@ bool NativeWire::progress() {
   return any;
 }
 
-host::Request NativeWire::send(const host::Channel& channel, int tag, int peer, const std::byte* data,
-                               std::size_t bytes) {
+engine::Request NativeWire::send(const engine::Channel& channel, int tag, int peer, const std::byte* data,
+                                 std::size_t bytes) {
   auto& to = peer_at(channel.ranks[static_cast<std::size_t>(peer)]);
   if (!to.link.is_open()) {  // to itself
     auto copy = scratch_->take(bytes);
@@ -139,7 +139,7 @@ NativeWire::Incoming NativeWire::take_oldest(Peer& peer, std::uint64_t context, 
   return taken;
 }
 
-std::optional<host::Matched> NativeWire::match(const host::Channel& channel, int tag, int peer) {
+std::optional<engine::Matched> NativeWire::match(const engine::Channel& channel, int tag, int peer) {
   const auto at = [&](int r) -> Peer& { return peer_at(channel.ranks[static_cast<std::size_t>(r)]); };
   std::optional<std::uint64_t> best;
   int source = peer;
@@ -151,10 +151,10 @@ std::optional<host::Matched> NativeWire::match(const host::Channel& channel, int
   }
   if (!best) return std::nullopt;
   matched_ = take_oldest(at(source), channel.context, tag);
-  return host::Matched{source, matched_.bytes, 0};
+  return engine::Matched{source, matched_.bytes, 0};
 }
 
-host::Request NativeWire::receive(const host::Channel& channel, const host::Matched& matched, std::byte* data) {
+engine::Request NativeWire::receive(const engine::Channel& channel, const engine::Matched& matched, std::byte* data) {
   auto& peer = peer_at(channel.ranks[static_cast<std::size_t>(matched.source)]);
   if (matched_.data) {
     if (matched_.bytes > 0) std::memcpy(data, matched_.data.get(), matched_.bytes);
@@ -176,7 +176,7 @@ host::Request NativeWire::receive(const host::Channel& channel, const host::Matc
   return id;
 }
 
-host::Request NativeWire::receive_offered(Peer& peer, std::byte* data) {
+engine::Request NativeWire::receive_offered(Peer& peer, std::byte* data) {
   const auto id = ++last_transfer_;
   auto& transfer = transfers_.emplace(id, Transfer{&peer, data, matched_.bytes}).first->second;
   peer.offered = false;
@@ -187,7 +187,7 @@ host::Request NativeWire::receive_offered(Peer& peer, std::byte* data) {
   return kNoRequest;
 }
 
-void NativeWire::ask_for(const Transfer& transfer, host::Request id) {
+void NativeWire::ask_for(const Transfer& transfer, engine::Request id) {
   transfer.peer->link.write({.kind = Frame::Kind::clear, .sender = transfer.sender, .receiver = id});
 }
 
@@ -217,7 +217,7 @@ bool NativeWire::copy_piece(Transfer& transfer) {
   return true;
 }
 
-std::size_t NativeWire::test(std::span<host::Request> requests, std::span<const int> peers) {
+std::size_t NativeWire::test(std::span<engine::Request> requests, std::span<const int> peers) {
   std::size_t completed = 0;
   std::optional<std::size_t> broken;  // the request of the peer that ended first
   int first = 0;
@@ -234,11 +234,11 @@ std::size_t NativeWire::test(std::span<host::Request> requests, std::span<const 
       first = transfer.peer->ended;
     }
   }
-  if (broken) throw host::WireError(peers[*broken], "has ended");
+  if (broken) throw engine::WireError(peers[*broken], "has ended");
   return completed;
 }
 
-std::optional<int> NativeWire::ended(const host::Channel& channel, int tag, int peer) const {
+std::optional<int> NativeWire::ended(const engine::Channel& channel, int tag, int peer) const {
   if (ended_ == 0) return std::nullopt;
   const auto order = [&](int r) -> std::optional<int> {
     const auto& other = *peers_[static_cast<std::size_t>(channel.ranks[static_cast<std::size_t>(r)])];

@@ -11,37 +11,38 @@
 #include <unordered_map>
 #include <vector>
 
-#include "core/comm/host/scratch.h"
-#include "core/comm/host/wire.h"
+#include "core/comm/engine/scratch.h"
+#include "core/comm/engine/wire.h"
 #include "core/comm/native/connections.h"
 #include "core/comm/native/link.h"
 #include "core/comm/native/socket_pipe.h"
 
 namespace trireme::comm::native {
 
-class NativeWire final : public host::Wire, private FrameSink {
+class NativeWire final : public engine::Wire, private FrameSink {
  public:
   explicit NativeWire(Connections connections);
   ~NativeWire() override;
 
   [[nodiscard]] const char* name() const override { return "native"; }
   [[nodiscard]] std::size_t longest_message() const override { return std::size_t{1} << 40; }
-  std::uint64_t open(const host::Channel&, const std::vector<int>&, const std::string&, std::uint64_t number) override {
+  std::uint64_t open(const engine::Channel&, const std::vector<int>&, const std::string&,
+                     std::uint64_t number) override {
     return number;
   }
   // Those defined in wire_peers.cpp are about processes: connections, sleep, the ends of the others.
   bool progress() override;
-  host::Request send(const host::Channel& channel, int tag, int peer, const std::byte* data,
-                     std::size_t bytes) override;
-  std::optional<host::Matched> match(const host::Channel& channel, int tag, int peer) override;
-  host::Request receive(const host::Channel& channel, const host::Matched& matched, std::byte* data) override;
-  std::size_t test(std::span<host::Request> requests, std::span<const int> peers) override;
-  [[nodiscard]] std::optional<int> ended(const host::Channel& channel, int tag, int peer) const override;
+  engine::Request send(const engine::Channel& channel, int tag, int peer, const std::byte* data,
+                       std::size_t bytes) override;
+  std::optional<engine::Matched> match(const engine::Channel& channel, int tag, int peer) override;
+  engine::Request receive(const engine::Channel& channel, const engine::Matched& matched, std::byte* data) override;
+  std::size_t test(std::span<engine::Request> requests, std::span<const int> peers) override;
+  [[nodiscard]] std::optional<int> ended(const engine::Channel& channel, int tag, int peer) const override;
   void check_peers() override;
 
   [[nodiscard]] std::optional<std::chrono::nanoseconds> spin_time() const override { return spin_; }
   std::uint32_t prepare_sleep() override { return bell_.prepare(); }
-  void sleep(std::uint32_t ticket, host::Clock::duration at_most) override;
+  void sleep(std::uint32_t ticket, engine::Clock::duration at_most) override;
   void cancel_sleep() override { bell_.cancel(); }
   void wake() override { bell_.ring(); }
 
@@ -71,9 +72,9 @@ class NativeWire final : public host::Wire, private FrameSink {
     // the wire's own if none has come when the link is read again.
     bool offered = false;
     std::uint64_t offered_order = 0;
-    host::Request receives_offered = host::kNoRequest;  // the transfer that matched it
-    std::shared_ptr<std::byte> arriving;                // the wire's own memory for it
-    std::deque<Incoming> incoming;                      // oldest first
+    engine::Request receives_offered = engine::kNoRequest;  // the transfer that matched it
+    std::shared_ptr<std::byte> arriving;                    // the wire's own memory for it
+    std::deque<Incoming> incoming;                          // oldest first
     int ended = 0;  // the order of its end: it sends no more messages; 0: it has not ended
     bool said_goodbye = false;
     bool gone = false;  // its process or its connection has ended: nothing reaches it either
@@ -103,21 +104,21 @@ class NativeWire final : public host::Wire, private FrameSink {
   void end_politely();
   void end(Peer& peer);
   void read_events();
-  host::Request receive_offered(Peer& peer, std::byte* data);
+  engine::Request receive_offered(Peer& peer, std::byte* data);
   /// Copies the next piece of a message from the other rank's memory; returns whether no more is to be copied: the
   /// transfer is done or lost, or the memory cannot be read, and the bytes must be asked for.
   bool copy_piece(Transfer& transfer);
   /// Asks for the bytes of an announced message.
-  static void ask_for(const Transfer& transfer, host::Request id);
+  static void ask_for(const Transfer& transfer, engine::Request id);
 
   Connections connections_;
   FileDescriptor epoll_;  // sockets and the own pipe; none on a single host
   Doorbell bell_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by world rank; its own has no open link
   std::vector<Peer*> open_;
-  std::shared_ptr<host::Scratch> scratch_ = std::make_shared<host::Scratch>();
-  std::unordered_map<host::Request, Transfer> transfers_;
-  std::vector<host::Request> copies_;  // transfers that this rank copies
+  std::shared_ptr<engine::Scratch> scratch_ = std::make_shared<engine::Scratch>();
+  std::unordered_map<engine::Request, Transfer> transfers_;
+  std::vector<engine::Request> copies_;  // transfers that this rank copies
   std::uint64_t last_transfer_ = 0, last_order_ = 0;
   Incoming matched_{};         // by the last match()
   int ended_ = 0;              // number of peers

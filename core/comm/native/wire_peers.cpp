@@ -106,7 +106,7 @@ void NativeWire::check_peers() {
   if (goodbyes_ > 0) bell_.ring();  // progress() ends these
 }
 
-void NativeWire::sleep(std::uint32_t ticket, host::Clock::duration at_most) {
+void NativeWire::sleep(std::uint32_t ticket, engine::Clock::duration at_most) {
   std::unique_lock watch(watch_, std::defer_lock);
   if (!epoll_ || !watch.try_lock()) {
     bell_.wait(ticket, at_most);
@@ -125,7 +125,7 @@ void NativeWire::sleep(std::uint32_t ticket, host::Clock::duration at_most) {
 bool NativeWire::say_goodbye(bool wait, std::chrono::milliseconds at_most) {
   for (auto* peer : open_)
     if (!peer->gone) peer->link.write({.sender = static_cast<std::uint64_t>(cause_ + 1)});
-  const auto until = host::Clock::now() + (wait ? at_most : std::min(at_most, kLastWords));
+  const auto until = engine::Clock::now() + (wait ? at_most : std::min(at_most, kLastWords));
   for (;;) {
     const auto ticket = prepare_sleep();
     const bool more = progress();
@@ -134,7 +134,7 @@ bool NativeWire::say_goodbye(bool wait, std::chrono::milliseconds at_most) {
         std::all_of(open_.begin(), open_.end(), [](const Peer* peer) { return peer->gone || peer->link.idle(); });
     const bool over = written && std::all_of(open_.begin(), open_.end(),
                                              [](const Peer* peer) { return peer->gone || peer->ended != 0; });
-    const bool leave = over || (written && !wait) || host::Clock::now() >= until;
+    const bool leave = over || (written && !wait) || engine::Clock::now() >= until;
     if (leave || more)
       cancel_sleep();
     else

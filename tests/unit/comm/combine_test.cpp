@@ -1,5 +1,5 @@
 // The arithmetic of reductions, on values that expose a wrong type or order.
-#include "core/comm/host/combine.h"
+#include "core/comm/engine/combine.h"
 
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
@@ -20,7 +20,7 @@ at::Tensor combined(Op op, const std::vector<at::Tensor>& ranks) {
   auto out = at::empty_like(ranks[0]);
   std::vector<const void*> sources;
   for (const auto& tensor : ranks) sources.push_back(tensor.const_data_ptr());
-  host::combine(out.scalar_type(), op, out.data_ptr(), sources, static_cast<std::size_t>(out.numel()));
+  engine::combine(out.scalar_type(), op, out.data_ptr(), sources, static_cast<std::size_t>(out.numel()));
   return out;
 }
 

@@ -22,8 +22,8 @@ constexpr std::chrono::seconds kPatience{20};
 
 LaunchInfo two_ranks(int rank) { return {Launcher::spawn, rank, 2, rank, 2}; }
 
-host::Channel world_of(int rank) {
-  host::Channel channel;
+engine::Channel world_of(int rank) {
+  engine::Channel channel;
   channel.rank = rank;
   channel.size = 2;
   channel.ranks = {0, 1};
@@ -44,7 +44,7 @@ struct Pair {
     }
   }
   std::unique_ptr<NativeWire> wires[2];
-  host::Channel channels[2]{world_of(0), world_of(1)};
+  engine::Channel channels[2]{world_of(0), world_of(1)};
 };
 
 Bytes message_of(std::size_t bytes, int salt) {
@@ -65,8 +65,8 @@ bool eventually(Pair& pair, Condition&& condition) {
   return true;
 }
 
-bool complete(NativeWire& wire, host::Request& request, int peer) {
-  return request == host::kNoRequest || (wire.test({&request, 1}, {&peer, 1}) == 1 && request == host::kNoRequest);
+bool complete(NativeWire& wire, engine::Request& request, int peer) {
+  return request == engine::kNoRequest || (wire.test({&request, 1}, {&peer, 1}) == 1 && request == engine::kNoRequest);
 }
 
 TEST(NativeWire, delivers_messages_of_every_size) {
@@ -78,7 +78,7 @@ TEST(NativeWire, delivers_messages_of_every_size) {
       const auto sent = message_of(bytes, 3);
       Bytes received(bytes);
       auto sending = pair.wires[0]->send(pair.channels[0], 5, 1, sent.data(), bytes);
-      std::optional<host::Matched> found;
+      std::optional<engine::Matched> found;
       ASSERT_TRUE(eventually(pair, [&] { return (found = pair.wires[1]->match(pair.channels[1], 5, 0)).has_value(); }));
       EXPECT_EQ(found->bytes, bytes);
       auto receiving = pair.wires[1]->receive(pair.channels[1], *found, received.data());
@@ -95,7 +95,7 @@ TEST(NativeWire, matches_by_channel_and_tag_in_order) {
   auto other = pair.channels[0];
   other.context = 7;
   struct Sent {
-    const host::Channel* channel;
+    const engine::Channel* channel;
     int tag, salt;
     std::size_t bytes;
   };
@@ -106,15 +106,15 @@ TEST(NativeWire, matches_by_channel_and_tag_in_order) {
                               {&pair.channels[0], 1, 14, 8}};
   std::vector<Bytes> texts;
   for (const auto& one : all) texts.push_back(message_of(one.bytes, one.salt));
-  std::vector<host::Request> requests;
+  std::vector<engine::Request> requests;
   for (std::size_t i = 0; i < all.size(); ++i)
     requests.push_back(from->send(*all[i].channel, all[i].tag, 1, texts[i].data(), all[i].bytes));
   // In this order they are asked for: another channel first, then any source under tag 1, then tag 2.
   for (const std::size_t expected : {2, 0, 3, 4, 1}) {
     auto channel = pair.channels[1];
     channel.context = all[expected].channel->context;
-    std::optional<host::Matched> found;
-    const int peer = expected == 3 ? host::kAnySource : 0;
+    std::optional<engine::Matched> found;
+    const int peer = expected == 3 ? engine::kAnySource : 0;
     ASSERT_TRUE(eventually(pair, [&] { return (found = to->match(channel, all[expected].tag, peer)).has_value(); }));
     EXPECT_EQ(found->source, 0);
     ASSERT_EQ(found->bytes, all[expected].bytes);

@@ -1,4 +1,4 @@
-#include "core/comm/host/operation.h"
+#include "core/comm/engine/operation.h"
 
 #include <ATen/core/ivalue_inl.h>
 #include <ATen/core/jit_type.h>
@@ -9,10 +9,10 @@
 #include <set>
 
 #include "core/base/error.h"
-#include "core/comm/host/engine.h"
-#include "core/comm/host/message_queue.h"
+#include "core/comm/engine/engine.h"
+#include "core/comm/engine/message_queue.h"
 
-namespace trireme::comm::host {
+namespace trireme::comm::engine {
 Operation::Operation(std::shared_ptr<Engine> engine, std::shared_ptr<const Channel> channel, c10d::OpType type,
                      Program program)
     : c10d::Work(channel->rank, type),
@@ -272,4 +272,4 @@ c10::intrusive_ptr<c10::ivalue::Future> Operation::getFuture() {
   return future;
 }
 
-}  // namespace trireme::comm::host
+}  // namespace trireme::comm::engine

@@ -1,4 +1,4 @@
-#include "core/comm/host/call.h"
+#include "core/comm/engine/call.h"
 
 #include <fmt/format.h>
 
@@ -6,9 +6,9 @@
 #include <cstring>
 
 #include "core/base/error.h"
-#include "core/comm/host/combine.h"
+#include "core/comm/engine/combine.h"
 
-namespace trireme::comm::host {
+namespace trireme::comm::engine {
 namespace {
 
 // Up to this many received bytes, an all-reduce of a few ranks is one round in which every rank receives everything.
@@ -248,4 +248,4 @@ Backend::WorkPtr Backend::Call::start() {
   return operation;
 }
 
-}  // namespace trireme::comm::host
+}  // namespace trireme::comm::engine

@@ -1,4 +1,4 @@
-// Staging: a contiguous host tensor for each tensor of a call. Contiguous CPU tensors are used directly; others
+// Staging: a contiguous CPU tensor for each tensor of a call. Contiguous CPU tensors are used directly; others
 // (strided, CUDA) get a copy, which is copied back when the operation is complete.
 //
 // CUDA: the copy to the host goes into pinned memory on the caller's current stream, and the operation begins when an
@@ -13,13 +13,13 @@
 #include <utility>
 #include <vector>
 
-namespace trireme::comm::host {
+namespace trireme::comm::engine {
 
 class Staging {
  public:
-  /// A host tensor that holds the values of `tensor`.
+  /// A CPU tensor that holds the values of `tensor`.
   at::Tensor input(const at::Tensor& tensor) { return stage(tensor, true, false); }
-  /// A host tensor to be filled; finish() copies its values to `tensor`.
+  /// A CPU tensor to be filled; finish() copies its values to `tensor`.
   at::Tensor output(const at::Tensor& tensor) { return stage(tensor, false, true); }
   at::Tensor in_place(const at::Tensor& tensor) { return stage(tensor, true, true); }
 
@@ -30,8 +30,8 @@ class Staging {
 
  private:
   at::Tensor stage(const at::Tensor& tensor, bool reads, bool writes);
-  std::vector<std::pair<at::Tensor, at::Tensor>> back_;  // {host tensor, the caller's tensor}
+  std::vector<std::pair<at::Tensor, at::Tensor>> back_;  // {CPU tensor, the caller's tensor}
   std::vector<c10::Device> devices_;                     // devices whose work must be waited for
 };
 
-}  // namespace trireme::comm::host
+}  // namespace trireme::comm::engine

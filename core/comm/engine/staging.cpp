@@ -1,4 +1,4 @@
-#include "core/comm/host/staging.h"
+#include "core/comm/engine/staging.h"
 
 #include <ATen/ops/empty.h>
 #include <c10/core/DeviceGuard.h>
@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <memory>
 
-namespace trireme::comm::host {
+namespace trireme::comm::engine {
 
 at::Tensor Staging::stage(const at::Tensor& tensor, bool reads, bool writes) {
   if (tensor.is_cpu() && tensor.is_contiguous()) return tensor;
@@ -46,4 +46,4 @@ std::function<void()> Staging::finish() {
   };
 }
 
-}  // namespace trireme::comm::host
+}  // namespace trireme::comm::engine

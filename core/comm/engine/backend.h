@@ -1,4 +1,4 @@
-// The transport of host tensors as a c10d backend, called by c10d's process groups, and through them by c10d::Reducer.
+// The transport of CPU tensors as a c10d backend, called by c10d's process groups, and through them by c10d::Reducer.
 //
 // A collective is a direct exchange in one or two rounds (see Operation). In a group of more than a few ranks, small
 // messages go along trees instead, log2(N) of them per rank (see small_messages.cpp). Floating-point reductions always
@@ -12,11 +12,11 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
-#include "core/comm/host/engine.h"
-#include "core/comm/host/staging.h"
+#include "core/comm/engine/engine.h"
+#include "core/comm/engine/staging.h"
 #include "core/comm/transport.h"
 
-namespace trireme::comm::host {
+namespace trireme::comm::engine {
 
 class Backend final : public c10d::Backend {
  public:
@@ -74,4 +74,4 @@ class Backend final : public c10d::Backend {
   std::atomic<std::uint64_t> messages_{0};  // number of sends and receives so far
 };
 
-}  // namespace trireme::comm::host
+}  // namespace trireme::comm::engine

@@ -1,4 +1,4 @@
-#include "core/comm/host/channels.h"
+#include "core/comm/engine/channels.h"
 
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 
-namespace trireme::comm::host {
+namespace trireme::comm::engine {
 
 Channels::Channels(std::shared_ptr<Engine> engine, const Channel& world, c10::intrusive_ptr<Backend> agreement)
     : engine_(std::move(engine)), world_(world), agreement_(std::move(agreement)) {}
@@ -77,4 +77,4 @@ std::size_t Channels::agree(const std::vector<int>& ranks, const std::string& ax
   return slots_.size() - 1;
 }
 
-}  // namespace trireme::comm::host
+}  // namespace trireme::comm::engine

@@ -1,13 +1,13 @@
-#include "core/comm/host/backend.h"
+#include "core/comm/engine/backend.h"
 
 #include <fmt/format.h>
 
 #include <numeric>
 
 #include "core/base/error.h"
-#include "core/comm/host/call.h"
+#include "core/comm/engine/call.h"
 
-namespace trireme::comm::host {
+namespace trireme::comm::engine {
 namespace {
 
 /// Splits the rows of a tensor into consecutive parts, by the given counts or evenly.
@@ -282,4 +282,4 @@ Backend::WorkPtr Backend::barrier(const c10d::BarrierOptions& options) {
   return call.start();
 }
 
-}  // namespace trireme::comm::host
+}  // namespace trireme::comm::engine

@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-namespace trireme::comm::host {
+namespace trireme::comm::engine {
 
 /// Thread-safe. Buffers are aligned to 64 bytes and sized to powers of two.
 class Scratch : public std::enable_shared_from_this<Scratch> {
@@ -26,4 +26,4 @@ class Scratch : public std::enable_shared_from_this<Scratch> {
   std::size_t held_bytes_ = 0;
 };
 
-}  // namespace trireme::comm::host
+}  // namespace trireme::comm::engine

@@ -2,10 +2,10 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "core/comm/engine/call.h"
 #include "core/comm/fingerprint.h"
-#include "core/comm/host/call.h"
 
-namespace trireme::comm::host {
+namespace trireme::comm::engine {
 namespace {
 
 /// PyTorch's name, as users write it.
@@ -147,4 +147,4 @@ void Backend::Call::compare_first() {
   program.rounds.insert(program.rounds.begin(), {.receives = {announcement}, .sends = {}, .then = std::move(compare)});
 }
 
-}  // namespace trireme::comm::host
+}  // namespace trireme::comm::engine

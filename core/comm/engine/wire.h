@@ -17,9 +17,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/comm/host/channel.h"
+#include "core/comm/engine/channel.h"
 
-namespace trireme::comm::host {
+namespace trireme::comm::engine {
 
 using Clock = std::chrono::steady_clock;
 
@@ -92,4 +92,4 @@ class Wire {
   virtual void wake() {}
 };
 
-}  // namespace trireme::comm::host
+}  // namespace trireme::comm::engine

@@ -21,12 +21,12 @@
 #include <thread>
 #include <vector>
 
-#include "core/comm/host/message_queue.h"
-#include "core/comm/host/operation.h"
-#include "core/comm/host/scratch.h"
-#include "core/comm/host/wire.h"
+#include "core/comm/engine/message_queue.h"
+#include "core/comm/engine/operation.h"
+#include "core/comm/engine/scratch.h"
+#include "core/comm/engine/wire.h"
 
-namespace trireme::comm::host {
+namespace trireme::comm::engine {
 
 class Engine {
  public:
@@ -101,4 +101,4 @@ class Engine {
   std::thread thread_;
 };
 
-}  // namespace trireme::comm::host
+}  // namespace trireme::comm::engine

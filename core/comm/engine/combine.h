@@ -7,7 +7,7 @@
 #include <span>
 #include <torch/csrc/distributed/c10d/Types.hpp>
 
-namespace trireme::comm::host {
+namespace trireme::comm::engine {
 
 /// output[i] = op over r of sources[r][i], in the order r = 0, 1, ..., so that the bits depend neither on the rank that
 /// computes nor on how a tensor is split. `output` may be one of the sources. float16 and bfloat16 accumulate in float
@@ -20,4 +20,4 @@ void combine(c10::ScalarType type, c10d::ReduceOp::RedOpType op, void* output, s
 /// @throws CommError for the same reasons as combine(); called before anything is sent.
 void check_combine(c10::ScalarType type, c10d::ReduceOp::RedOpType op);
 
-}  // namespace trireme::comm::host
+}  // namespace trireme::comm::engine

@@ -17,9 +17,9 @@
 #include <string>
 #include <vector>
 
-#include "core/comm/host/backend.h"
+#include "core/comm/engine/backend.h"
 
-namespace trireme::comm::host {
+namespace trireme::comm::engine {
 
 class Channels {
  public:
@@ -53,4 +53,4 @@ class Channels {
   std::vector<Slot> slots_;  // one per partition; the same number on every rank
 };
 
-}  // namespace trireme::comm::host
+}  // namespace trireme::comm::engine

@@ -29,9 +29,9 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
-#include "core/comm/host/wire.h"
+#include "core/comm/engine/wire.h"
 
-namespace trireme::comm::host {
+namespace trireme::comm::engine {
 
 class Engine;
 struct MessageQueue;
@@ -135,4 +135,4 @@ class Operation final : public c10d::Work {
   std::atomic<bool> done_{false};
 };
 
-}  // namespace trireme::comm::host
+}  // namespace trireme::comm::engine

@@ -6,12 +6,12 @@
 #include <string>
 #include <vector>
 
+#include "core/comm/engine/backend.h"
 #include "core/comm/fingerprint.h"
-#include "core/comm/host/backend.h"
 
-namespace trireme::comm::host {
+namespace trireme::comm::engine {
 
-/// Raw memory of a host tensor or of a part of it.
+/// Raw memory of a CPU tensor or of a part of it.
 struct Piece {
   std::byte* data = nullptr;
   std::size_t bytes = 0;
@@ -32,7 +32,7 @@ struct Backend::Call {
   void check_root(std::int64_t of);
   void check_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op);
 
-  // Host tensors for the call's tensors, kept until the operation ends; outputs are also the call's results.
+  // CPU tensors for the call's tensors, kept until the operation ends; outputs are also the call's results.
   Piece input(const at::Tensor& tensor) { return keep(tensor, staging.input(checked(tensor)), false); }
   Piece output(const at::Tensor& tensor) { return keep(tensor, staging.output(checked(tensor)), true); }
   Piece in_place(const at::Tensor& tensor) { return keep(tensor, staging.in_place(checked(tensor)), true); }
@@ -101,4 +101,4 @@ struct Backend::Call {
   void reduce_by_doubling(const Piece& tensor, c10::ScalarType type, c10d::ReduceOp::RedOpType op);
 };
 
-}  // namespace trireme::comm::host
+}  // namespace trireme::comm::engine

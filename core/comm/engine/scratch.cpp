@@ -1,9 +1,9 @@
-#include "core/comm/host/scratch.h"
+#include "core/comm/engine/scratch.h"
 
 #include <bit>
 #include <new>
 
-namespace trireme::comm::host {
+namespace trireme::comm::engine {
 namespace {
 constexpr std::align_val_t kAlign{64};
 }
@@ -41,4 +41,4 @@ Scratch::~Scratch() {
     for (auto* buffer : list) ::operator delete(buffer, kAlign);
 }
 
-}  // namespace trireme::comm::host
+}  // namespace trireme::comm::engine

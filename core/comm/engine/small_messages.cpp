@@ -4,10 +4,10 @@
 #include <numeric>
 #include <utility>
 
-#include "core/comm/host/call.h"
-#include "core/comm/host/combine.h"
+#include "core/comm/engine/call.h"
+#include "core/comm/engine/combine.h"
 
-namespace trireme::comm::host {
+namespace trireme::comm::engine {
 namespace {
 
 // Up to this many bytes per rank, gathering everything by recursive doubling costs less than N - 1 messages. For any
@@ -109,4 +109,4 @@ void Backend::Call::broadcast(int root, const Piece& piece) {
   if (!to_children.sends.empty()) program.rounds.push_back(std::move(to_children));
 }
 
-}  // namespace trireme::comm::host
+}  // namespace trireme::comm::engine

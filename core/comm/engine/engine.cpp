@@ -1,4 +1,4 @@
-#include "core/comm/host/engine.h"
+#include "core/comm/engine/engine.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/ScopeExit.h>
@@ -10,7 +10,7 @@
 
 #include "core/base/error.h"
 
-namespace trireme::comm::host {
+namespace trireme::comm::engine {
 namespace {
 
 using std::chrono::microseconds;
@@ -317,4 +317,4 @@ void Engine::stop() {
 
 void Engine::release() { broken_.clear(); }
 
-}  // namespace trireme::comm::host
+}  // namespace trireme::comm::engine

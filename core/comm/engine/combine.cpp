@@ -1,4 +1,4 @@
-#include "core/comm/host/combine.h"
+#include "core/comm/engine/combine.h"
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>
@@ -10,7 +10,7 @@
 
 #include "core/base/error.h"
 
-namespace trireme::comm::host {
+namespace trireme::comm::engine {
 namespace {
 
 using Op = c10d::ReduceOp::RedOpType;
@@ -97,7 +97,7 @@ void choose(Op op, void* output, std::span<const void* const> sources, std::size
 void check_combine(c10::ScalarType type, Op op) {
   using c10::ScalarType;
   const bool known_op = op == Op::SUM || op == Op::AVG || op == Op::PRODUCT || op == Op::MIN || op == Op::MAX;
-  if (!known_op) throw CommError("host tensors have only the reductions sum, avg, product, min and max");
+  if (!known_op) throw CommError("CPU tensors have only the reductions sum, avg, product, min and max");
   switch (type) {
     case ScalarType::Bool:
       if (op == Op::AVG) throw CommError("bool cannot be averaged; convert to a numeric dtype first");
@@ -113,7 +113,7 @@ void check_combine(c10::ScalarType type, Op op) {
     case ScalarType::Byte:
       return;
     default:
-      throw CommError(fmt::format("host tensors of {} cannot be reduced", c10::getDtypeNames(type).first));
+      throw CommError(fmt::format("CPU tensors of {} cannot be reduced", c10::getDtypeNames(type).first));
   }
 }
 
@@ -144,4 +144,4 @@ void combine(c10::ScalarType type, Op op, void* output, std::span<const void* co
   }
 }
 
-}  // namespace trireme::comm::host
+}  // namespace trireme::comm::engine

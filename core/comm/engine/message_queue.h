@@ -12,9 +12,9 @@
 #include <utility>
 #include <vector>
 
-#include "core/comm/host/wire.h"
+#include "core/comm/engine/wire.h"
 
-namespace trireme::comm::host {
+namespace trireme::comm::engine {
 
 /// PeerOrder: the peers that older operations hold in one direction during a poll. Peers are group ranks;
 /// kAnySource is allowed too.
@@ -78,4 +78,4 @@ class MessageQueues {
   std::map<std::pair<const void*, int>, MessageQueue> queues_;
 };
 
-}  // namespace trireme::comm::host
+}  // namespace trireme::comm::engine

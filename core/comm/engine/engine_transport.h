@@ -1,4 +1,4 @@
-// EngineTransport: what the transports of host tensors have in common: an engine on a wire, and a backend for each
+// EngineTransport: what the transports of CPU tensors have in common: an engine on a wire, and a backend for each
 // group.
 #pragma once
 
@@ -6,13 +6,13 @@
 #include <string>
 #include <vector>
 
-#include "core/comm/host/channels.h"
+#include "core/comm/engine/channels.h"
 #include "core/comm/transport.h"
 
-namespace trireme::comm::host {
+namespace trireme::comm::engine {
 
 /// A transport calls open() when its wire runs, and close() before it shuts its wire down.
-class EngineTransport : public HostTransport {
+class EngineTransport : public CpuTransport {
  public:
   void join(c10d::ProcessGroup* group, const std::vector<int>& ranks, const std::string& axis) override;
   std::string decide(const std::string& mine, const Answer& answer) override;
@@ -35,4 +35,4 @@ class EngineTransport : public HostTransport {
   std::unique_ptr<Channels> channels_;
 };
 
-}  // namespace trireme::comm::host
+}  // namespace trireme::comm::engine

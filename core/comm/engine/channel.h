@@ -9,7 +9,7 @@
 
 #include "core/comm/flight/recorder.h"
 
-namespace trireme::comm::host {
+namespace trireme::comm::engine {
 
 /// The number of messages of one channel on this rank since it was created.
 struct Traffic {
@@ -26,4 +26,4 @@ struct Channel {
   std::shared_ptr<Traffic> traffic = std::make_shared<Traffic>();
 };
 
-}  // namespace trireme::comm::host
+}  // namespace trireme::comm::engine

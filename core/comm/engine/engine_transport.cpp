@@ -1,4 +1,4 @@
-#include "core/comm/host/engine_transport.h"
+#include "core/comm/engine/engine_transport.h"
 
 #include <ATen/ops/zeros.h>
 
@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 
-namespace trireme::comm::host {
+namespace trireme::comm::engine {
 namespace {
 
 constexpr std::int64_t kLongestText = 512;
@@ -73,4 +73,4 @@ void EngineTransport::stage_cuda(c10::Device device) {
   engine_->use(device);
 }
 
-}  // namespace trireme::comm::host
+}  // namespace trireme::comm::engine
