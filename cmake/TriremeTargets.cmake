@@ -110,13 +110,13 @@ function(trireme_add_test name)
     ENVIRONMENT "OMP_WAIT_POLICY=passive")
 endfunction()
 
-# trireme_add_mpi_test(name RANKS 2 4 [NATIVE 2 4] [TCP 4] SOURCES ...): the program under mpirun, one CTest entry a rank
-# count; with NATIVE also under `trireme launch` over our own transport (name_native_2), with TCP likewise as if the ranks
-# were on two hosts (name_tcp_4). The program has its own main (tests/mpi/main.cpp) and fails, never skips, when started
-# with another number of ranks. The ranks compare each operation before it runs (WorldOptions::check), except in a
-# program that is UNCHECKED, because it counts messages or measures time.
+# trireme_add_mpi_test(name RANKS 2 4 [NATIVE 2 4] SOURCES ...): the program under mpirun, one CTest entry a rank count;
+# with NATIVE also under `trireme launch` over our own transport (name_native_2). The program has its own main
+# (tests/mpi/main.cpp) and fails, never skips, when started with another number of ranks. The ranks compare each
+# operation before it runs (WorldOptions::check), except in a program that is UNCHECKED, because it counts messages or
+# measures time.
 function(trireme_add_mpi_test name)
-  cmake_parse_arguments(arg "UNCHECKED" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;RANKS;NATIVE;TCP" ${ARGN})
+  cmake_parse_arguments(arg "UNCHECKED" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;RANKS;NATIVE" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
@@ -135,15 +135,9 @@ function(trireme_add_mpi_test name)
     set_tests_properties(${name}_${ranks} PROPERTIES LABELS "mpi;${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
       PROCESSORS ${processors} ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMP_NUM_THREADS=1;TRIREME_TEST_RANKS=${ranks}")
   endforeach()
-  foreach(kind NATIVE TCP)
-    string(TOLOWER ${kind} suffix)
-    foreach(ranks ${arg_${kind}})
-      add_test(NAME ${name}_${suffix}_${ranks} COMMAND trireme_front launch -n ${ranks} $<TARGET_FILE:${name}>)
-      set_tests_properties(${name}_${suffix}_${ranks} PROPERTIES LABELS "native;${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
-        PROCESSORS 2 ENVIRONMENT "OMP_NUM_THREADS=1;TRIREME_TEST_RANKS=${ranks}")
-      if(kind STREQUAL TCP)
-        set_property(TEST ${name}_${suffix}_${ranks} APPEND PROPERTY ENVIRONMENT "TRIREME_TEST_HOSTS=2")
-      endif()
-    endforeach()
+  foreach(ranks ${arg_NATIVE})
+    add_test(NAME ${name}_native_${ranks} COMMAND trireme_front launch -n ${ranks} $<TARGET_FILE:${name}>)
+    set_tests_properties(${name}_native_${ranks} PROPERTIES LABELS "native;${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
+      PROCESSORS 2 ENVIRONMENT "OMP_NUM_THREADS=1;TRIREME_TEST_RANKS=${ranks}")
   endforeach()
 endfunction()

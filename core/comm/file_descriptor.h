@@ -1,12 +1,8 @@
-// A file descriptor that the destructor closes, and the text of the error when there is none.
+// A file descriptor that the destructor closes.
 #pragma once
 
-#include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <cstring>
-#include <string>
 #include <utility>
 
 namespace trireme::comm {
@@ -28,11 +24,5 @@ class FileDescriptor {
  private:
   int fd_;
 };
-
-/// "cannot open a socket: Too many open files; raise the limit with `ulimit -n`"
-inline std::string no_descriptor(const char* what, int error) {
-  const bool exhausted = error == EMFILE || error == ENFILE;
-  return fmt::format("{}: {}{}", what, std::strerror(error), exhausted ? "; raise the limit with `ulimit -n`" : "");
-}
 
 }  // namespace trireme::comm

@@ -12,6 +12,20 @@
 #include "core/base/error.h"
 
 namespace trireme::comm {
+namespace {
+
+/// @throws ConfigError, which names two ranks on different hosts.
+void check_on_one_host(const std::vector<RankLocation>& locations) {
+  const auto host_name = [](const RankLocation& location) { return location.host.substr(0, location.host.find(' ')); };
+  const auto& first = locations.front();
+  for (std::size_t rank = 1; rank < locations.size(); ++rank)
+    if (locations[rank].host != first.host)
+      throw several_hosts_need_mpi(fmt::format("rank 0 is on host {} and rank {} on host {}", host_name(first), rank,
+                                               host_name(locations[rank])),
+                                   locations.size());
+}
+
+}  // namespace
 
 RankLocation RankLocation::parse(const std::string& text) {
   const auto end = text.find('\n');
@@ -38,19 +52,27 @@ std::string host_identity() {
   return fmt::format("{} {}", static_cast<const char*>(name), boot);
 }
 
-Topology choose_backend(const std::vector<RankLocation>& locations) {
+ConfigError several_hosts_need_mpi(const std::string& where, std::size_t ranks) {
+  return ConfigError(fmt::format(
+      "{}: without MPI, CPU ranks and ranks that share a GPU must be on one host; start them by mpirun or srun (Open "
+      "MPI), as in `mpirun -n {} --host a:{},b:{} PROGRAM`, or give each rank a GPU of its own (NCCL)",
+      where, ranks, (ranks + 1) / 2, ranks / 2));
+}
+
+Topology choose_backend(const std::vector<RankLocation>& locations, bool over_mpi) {
   std::map<std::pair<std::string, std::string>, int> devices;  // number of ranks per (host, device)
   for (const auto& location : locations)
     if (!location.device.empty()) ++devices[{location.host, location.device}];
   const auto with_cuda = std::count_if(locations.begin(), locations.end(),
                                        [](const RankLocation& location) { return !location.device.empty(); });
-  if (with_cuda == 0) return {};
-  if (static_cast<std::size_t>(with_cuda) != locations.size())
+  if (with_cuda != 0 && static_cast<std::size_t>(with_cuda) != locations.size())
     throw ConfigError(
         fmt::format("{} of {} ranks would use CUDA and the others the CPU; set device to cpu, or start ranks "
                     "only where there are GPUs",
                     with_cuda, locations.size()));
   if (devices.size() == locations.size()) return {Backend::nccl};
+  if (!over_mpi) check_on_one_host(locations);
+  if (with_cuda == 0) return {};
   const auto most = std::max_element(devices.begin(), devices.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   return {Backend::staged, most->second,

@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/error.h"
+
 namespace trireme::comm {
 
 /// One rank's machine and GPU. The GPUs of a machine that a rank can see do not show which ones the others use.
@@ -16,7 +18,7 @@ struct RankLocation {
 };
 
 /// Identifies this machine as NCCL does: by host name and boot id. The environment variable TRIREME_HOST_IDENTITY
-/// replaces it: ranks with different ones communicate over TCP (for tests, and for containers that share no processes).
+/// replaces it (for tests).
 std::string host_identity();
 
 /// staged: CUDA tensors are copied through host memory and sent by the transport of CPU ranks.
@@ -30,8 +32,12 @@ struct Topology {
   static Topology parse(const std::string& text);
 };
 
-/// NCCL needs one rank per GPU; when ranks share a GPU, CUDA tensors are staged through the host.
-/// @throws ConfigError when some ranks would use CUDA and others the CPU.
-Topology choose_backend(const std::vector<RankLocation>& locations);
+/// NCCL needs one rank per GPU; when ranks share a GPU, CUDA tensors are staged through host memory. `over_mpi`: the
+/// transport of CPU ranks is MPI; ours reaches only the ranks of one host.
+/// @throws ConfigError when some ranks would use CUDA and others the CPU, or only MPI could connect their hosts.
+Topology choose_backend(const std::vector<RankLocation>& locations, bool over_mpi);
+
+/// The error of `ranks` ranks that only MPI could connect. `where`: what shows that they are on several hosts.
+ConfigError several_hosts_need_mpi(const std::string& where, std::size_t ranks);
 
 }  // namespace trireme::comm

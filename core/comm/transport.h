@@ -1,5 +1,5 @@
 // Transport: the interface to what executes collectives. World owns at most two: one of CPU tensors (Open MPI, or our
-// own over shared memory and TCP), which also stages CUDA tensors through host memory, and NCCL for CUDA tensors.
+// own shared memory), which also stages CUDA tensors through host memory, and NCCL for CUDA tensors.
 // Private to core/comm.
 #pragma once
 
@@ -54,8 +54,8 @@ class CpuTransport : public Transport {
 
 /// Starts Open MPI. Throws ConfigError when Trireme is built without it. @throws CommError.
 std::unique_ptr<CpuTransport> start_mpi(const LaunchInfo& info, const OperationSettings& settings);
-/// Starts our own transport: shared memory between the ranks of a host, TCP between hosts. The ranks meet in the store,
-/// which is used only during the start. @throws CommError.
+/// Starts our own transport: shared memory between the ranks, which are on one host. They meet in the store, which is
+/// used only during the start. @throws CommError.
 std::unique_ptr<CpuTransport> start_native(const LaunchInfo& info, c10d::Store& store,
                                            const OperationSettings& settings);
 /// "Open MPI 4.1.4", or "no MPI".

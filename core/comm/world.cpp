@@ -102,13 +102,13 @@ class RunningWorld final : public World {
 using Decide = std::function<std::string(const std::string& mine, const Answer& answer)>;
 
 /// @throws ConfigError on every rank.
-Topology agree_on_topology(const Decide& decide, const RankLocation& mine) {
+Topology agree_on_topology(const Decide& decide, const RankLocation& mine, bool over_mpi) {
   const std::string refused = "refused: ";
   const auto answer = decide(mine.text(), [&](const std::vector<std::string>& said) {
     std::vector<RankLocation> locations;
     for (const auto& text : said) locations.push_back(RankLocation::parse(text));
     try {
-      return choose_backend(locations).text();
+      return choose_backend(locations, over_mpi).text();
     } catch (const ConfigError& error) {
       return refused + error.what();
     }
@@ -144,6 +144,9 @@ std::unique_ptr<World> World::start(const LaunchInfo& info, const WorldOptions& 
   flight::open({info.rank, info.size, info.local_size, info.job});
   flight::handle_termination(info);
   const OperationSettings settings{options.init_timeout, options.timeout, options.check};
+  const bool over_mpi = info.launcher == Launcher::mpirun || info.launcher == Launcher::srun;
+  if (options.device == "cpu" && !over_mpi && info.local_size < info.size)
+    throw several_hosts_need_mpi(info.text(), static_cast<std::size_t>(info.size));
   const auto available = options.device == "cpu" ? CudaDevices() : cuda_devices();
   const bool cuda = wants_cuda(options.device, available);
   const auto device = cuda ? c10::Device(c10::kCUDA, static_cast<c10::DeviceIndex>(info.local_rank % available.count))
@@ -165,21 +168,20 @@ std::unique_ptr<World> World::start(const LaunchInfo& info, const WorldOptions& 
     return world;
   };
   if (info.size == 1) return made("none", nullptr, nullptr, 1);
-  const bool uses_mpi = info.launcher == Launcher::mpirun || info.launcher == Launcher::srun;
   c10::intrusive_ptr<c10d::Store> store;
   std::unique_ptr<CpuTransport> cpu;
-  if (uses_mpi)
+  if (over_mpi)
     cpu = start_mpi(info, settings);
   else
     store = launcher_store(info, settings.first);
   Topology topology;
-  if (options.device != "cpu")
+  if (options.device != "cpu" || !over_mpi)
     topology = agree_on_topology(
         [&](const std::string& mine, const Answer& answer) {
           return cpu ? cpu->decide(mine, answer)
                      : decide_by_store(*store, info.rank, info.size, "topology/", mine, answer);
         },
-        location);
+        location, over_mpi);
   std::unique_ptr<Transport> nccl;
   std::string name;
   if (topology.backend == Backend::nccl) {

@@ -2,7 +2,7 @@
 //
 // detect() only reads the environment: it returns rank and size before any process group exists, so that a bad config
 // is rejected first. start() then starts the transport: NCCL when each rank has a GPU, else Open MPI under mpirun and
-// srun, and our own over shared memory and TCP under the other launchers. A single process has none.
+// srun, and our own shared memory, for ranks of one host, under the other launchers. A single process has none.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -56,8 +56,9 @@ bool wants_cuda(const std::string& device, const CudaDevices& available);
 /// One per process; not copyable. The destructor shuts the transport down in order (collective over all ranks).
 class World {
  public:
-  /// Collective over all ranks. @throws ConfigError (cuda requested but not available),
-  /// CommError (the transport cannot start; the launcher and the transport disagree on the number of ranks).
+  /// Collective over all ranks. @throws ConfigError (cuda requested but not available; CPU ranks on several hosts
+  /// without MPI), CommError (the transport cannot start; the launcher and the transport disagree on the number of
+  /// ranks).
   static std::unique_ptr<World> start(const LaunchInfo& info, const WorldOptions& options);
   virtual ~World() = default;
 
@@ -65,7 +66,7 @@ class World {
   [[nodiscard]] int size() const { return info_.size; }
   [[nodiscard]] const LaunchInfo& info() const { return info_; }
   [[nodiscard]] c10::Device device() const { return device_; }
-  /// "Open MPI 4.1.4", "shared memory", "TCP", "shared memory and TCP", "NCCL 2.28.9", "none"
+  /// "Open MPI 4.1.4", "shared memory", "NCCL 2.28.9", "none"
   [[nodiscard]] const std::string& transport() const { return transport_; }
   /// The maximum number of ranks that use one GPU: each may fill that fraction of its memory. 1 on the CPU.
   [[nodiscard]] int ranks_per_device() const { return ranks_per_device_; }

@@ -15,14 +15,6 @@ namespace trireme::tests {
 static comm::World* the_world = nullptr;
 comm::World& world() { return *the_world; }
 
-/// TRIREME_TEST_HOSTS=2: the first half of the ranks and the second one act as if they were on two hosts.
-static void pretend_hosts(const comm::LaunchInfo& info) {
-  const char* hosts = std::getenv("TRIREME_TEST_HOSTS");
-  if (hosts == nullptr) return;
-  const auto host = "test host " + std::to_string(info.rank * std::atoi(hosts) / info.size);
-  setenv("TRIREME_HOST_IDENTITY", host.c_str(), 1);
-}
-
 /// Starts the world; on failure prints the reason and returns null.
 static std::unique_ptr<comm::World> start(const comm::LaunchInfo& info) {
   const char* expected = std::getenv("TRIREME_TEST_RANKS");
@@ -45,7 +37,6 @@ static std::unique_ptr<comm::World> start(const comm::LaunchInfo& info) {
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   const auto info = trireme::comm::detect();
-  trireme::tests::pretend_hosts(info);
   const auto world = trireme::tests::start(info);
   if (!world) return 1;
   trireme::tests::the_world = world.get();

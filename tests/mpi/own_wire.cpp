@@ -24,7 +24,7 @@ OwnWire::OwnWire(comm::engine::Channel& channel) {
     wire = std::make_shared<comm::mpi::MpiWire>();
   } else {
     const auto store = comm::launcher_store(info, kPatience);
-    wire = std::make_shared<comm::native::NativeWire>(comm::native::connect_ranks(info, *store, kPatience));
+    wire = std::make_shared<comm::native::NativeWire>(comm::native::meet(info, *store));
   }
 }
 

@@ -22,8 +22,6 @@ void Doorbell::ring() const {
   if (state_->sleepers.load(std::memory_order_relaxed) == 0) return;
   state_->rings.fetch_add(1, std::memory_order_seq_cst);
   futex(state_->rings, FUTEX_WAKE, INT_MAX, nullptr);
-  const char byte = 0;
-  if (pipe_ >= 0) (void)!write(pipe_, &byte, 1);  // a full pipe wakes its reader as well
 }
 
 void Doorbell::wait(std::uint32_t ticket, std::chrono::nanoseconds at_most) const {

@@ -3,9 +3,6 @@
 // A thread that wants to sleep says so first (prepare), looks once more for something to do, and then sleeps unless the
 // bell has rung since. Whoever gives it something to do rings after that is visible; the bell makes a system call only
 // when a thread sleeps or is about to. Sequentially consistent fences on both sides make one of them see the other.
-//
-// A rank with peers on other hosts sleeps on its sockets instead, together with the reading end of a pipe; the bell
-// then also writes a byte to that pipe, which other processes open by /proc/PID/fd.
 #pragma once
 
 #include <atomic>
@@ -24,8 +21,6 @@ struct BellState {
 class Doorbell {
  public:
   explicit Doorbell(BellState& state) : state_(&state) {}
-  /// The writing end of the owner's pipe, which the caller keeps open.
-  void also_write(int pipe) { pipe_ = pipe; }
   void ring() const;
 
   // For the owner:
@@ -38,13 +33,9 @@ class Doorbell {
   void cancel() const { state_->sleepers.fetch_sub(1, std::memory_order_seq_cst); }
   /// Waits until the bell has rung since prepare() returned `ticket`, or the time has passed. cancel() must follow.
   void wait(std::uint32_t ticket, std::chrono::nanoseconds at_most) const;
-  [[nodiscard]] bool rang_since(std::uint32_t ticket) const {
-    return state_->rings.load(std::memory_order_seq_cst) != ticket;
-  }
 
  private:
   BellState* state_;
-  int pipe_ = -1;
 };
 
 }  // namespace trireme::comm::native

@@ -57,7 +57,7 @@ bool Link::write_current() {
   const auto data_written = written_ < sizeof(Frame) ? 0 : written_ - sizeof(Frame);
   if (data_written < current_.bytes)
     parts[count++] = {const_cast<std::byte*>(current_.data) + data_written, current_.bytes - data_written};
-  written_ += pipe_->put(std::span(parts.data(), count));
+  written_ += rings_->put(std::span(parts.data(), count));
   return written_ == sizeof(Frame) + current_.bytes;
 }
 
@@ -78,7 +78,7 @@ bool Link::read() {
   bool any = false;
   for (std::size_t moved = 0; moved < kTurn;) {
     if (frame_read_ < sizeof(Frame)) {
-      const auto got = pipe_->get(reinterpret_cast<std::byte*>(&frame_) + frame_read_, sizeof(Frame) - frame_read_);
+      const auto got = rings_->get(reinterpret_cast<std::byte*>(&frame_) + frame_read_, sizeof(Frame) - frame_read_);
       if (got == 0) return any;
       any = true;
       frame_read_ += got;
@@ -91,7 +91,7 @@ bool Link::read() {
     if (place_left_ > 0) {
       if (place_ == nullptr) place_ = sink_->place(*this, frame_);
       if (place_ == nullptr) return any;
-      const auto got = pipe_->get(place_, place_left_);
+      const auto got = rings_->get(place_, place_left_);
       if (got == 0) return any;
       any = true;
       place_ += got;
@@ -106,7 +106,7 @@ bool Link::read() {
 }
 
 bool Link::take(std::byte* to) {
-  const auto got = pipe_->get(to, place_left_);
+  const auto got = rings_->get(to, place_left_);
   place_ = to + got;
   place_left_ -= got;
   if (place_left_ > 0) return false;

@@ -1,4 +1,4 @@
-// Link: the frames to and from one other rank, over a pipe.
+// Link: the frames to and from one other rank, over a pair of rings.
 //
 // What is written waits in two queues: frames (messages that are announced or short, and answers) keep their order, and
 // long messages that the other rank has asked for are written in pieces whenever no frame waits, so that they delay
@@ -6,10 +6,10 @@
 #pragma once
 
 #include <deque>
-#include <memory>
+#include <optional>
 
 #include "core/comm/native/frame.h"
-#include "core/comm/native/pipe.h"
+#include "core/comm/native/ring.h"
 
 namespace trireme::comm::native {
 
@@ -33,12 +33,11 @@ class FrameSink {
 class Link {
  public:
   Link(int rank, FrameSink& sink) : rank_(rank), sink_(&sink) {}
-  void open(std::unique_ptr<Pipe> pipe) { pipe_ = std::move(pipe); }
+  void open(const RingPair& rings) { rings_.emplace(rings); }
 
   [[nodiscard]] int rank() const { return rank_; }  ///< the other world rank
-  [[nodiscard]] bool is_open() const { return pipe_ != nullptr; }
-  [[nodiscard]] bool readable() const { return pipe_->readable(); }
-  [[nodiscard]] bool closed() const { return pipe_->closed(); }
+  [[nodiscard]] bool is_open() const { return rings_.has_value(); }
+  [[nodiscard]] bool readable() const { return rings_->readable(); }
   [[nodiscard]] bool idle() const { return !writing_ && frames_.empty() && streams_.empty(); }
 
   /// Writes a frame and `data` now, or in flush(). Returns whether everything has been written; else the memory must
@@ -73,7 +72,7 @@ class Link {
   bool write_current();  // false: no room
   int rank_;
   FrameSink* sink_;
-  std::unique_ptr<Pipe> pipe_;
+  std::optional<RingPair> rings_;
 
   std::deque<Item> frames_;
   std::deque<Stream> streams_;

@@ -1,4 +1,4 @@
-// Start and end of our own transport.
+// Start and end of our own transport, the shared memory of a host.
 #include <exception>
 
 #include "core/comm/engine/engine_transport.h"
@@ -10,10 +10,9 @@ namespace {
 class NativeTransport final : public engine::EngineTransport {
  public:
   NativeTransport(const LaunchInfo& info, c10d::Store& store, const OperationSettings& settings)
-      : EngineTransport(settings), goodbye_(settings.steady) {
-    auto connections = native::connect_ranks(info, store, settings.first);
-    name_ = !connections.any_tcp ? "shared memory" : connections.any_shared ? "shared memory and TCP" : "TCP";
-    wire_ = std::make_shared<native::NativeWire>(std::move(connections));
+      : EngineTransport(settings),
+        goodbye_(settings.steady),
+        wire_(std::make_shared<native::NativeWire>(native::meet(info, store))) {
     engine::Channel world;
     world.rank = info.rank;
     world.size = info.size;
@@ -32,14 +31,13 @@ class NativeTransport final : public engine::EngineTransport {
     }
   }
 
-  [[nodiscard]] std::string name() const override { return name_; }
+  [[nodiscard]] std::string name() const override { return "shared memory"; }
 
   void abort(int) noexcept override {}  // the other ranks notice that this process has ended
 
  private:
   std::chrono::milliseconds goodbye_;
   int exceptions_at_start_ = std::uncaught_exceptions();
-  std::string name_;
   std::shared_ptr<native::NativeWire> wire_;
 };
 

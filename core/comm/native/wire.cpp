@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "core/base/cores.h"
 #include "core/base/error.h"
 
 namespace trireme::comm::native {
@@ -20,13 +21,33 @@ constexpr std::size_t kEager = 64u << 10;
 // A message is copied in pieces, so that other operations proceed in between.
 constexpr std::size_t kPiece = 1u << 20;
 
+// A rank that sleeps is woken some tens of microseconds late. With fewer cores than ranks, the rank that it waits for
+// needs the core.
+constexpr std::chrono::microseconds kSpin{50}, kCrowdedSpin{20};
+
+// A rank that fails lets the others know for which rank's end, behind what it was just writing to them.
+constexpr std::chrono::milliseconds kLastWords{250};
+
 }  // namespace
 
+NativeWire::NativeWire(Processes processes)
+    : rank_(processes.rank),
+      own_(std::move(*processes.own)),
+      bell_(own_.bell()),
+      spin_(cores_of_rank(static_cast<int>(processes.others.size())) >= 1 ? kSpin : kCrowdedSpin) {
+  for (auto& process : processes.others) {
+    const int rank = static_cast<int>(peers_.size());
+    auto& peer = *peers_.emplace_back(std::make_unique<Peer>(rank, *this, std::move(process)));
+    if (rank == rank_) continue;
+    open_.push_back(&peer);
+    peer.link.open(RingPair(own_, rank_, *peer.process.segment, rank));
+  }
+}
+
 bool NativeWire::progress() {
-  if (epoll_) read_events();
   bool any = !copies_.empty();
   for (auto* peer : open_) {
-    any |= read(*peer);
+    any |= peer->link.readable() && peer->link.read();
     if (!peer->link.idle() && !peer->gone) any |= peer->link.flush();
   }
   if (goodbyes_ > 0) end_politely();
@@ -165,7 +186,7 @@ engine::Request NativeWire::receive(const engine::Channel& channel, const engine
   Transfer transfer{&peer, data, matched_.bytes};
   transfer.sender = matched_.sender;
   transfer.address = matched_.address;
-  const bool copies = peer.connection.reads_memory && !copy_piece(transfer);
+  const bool copies = peer.process.reads_memory && !copy_piece(transfer);
   if (transfer.done) return kNoRequest;
   const auto id = ++last_transfer_;
   if (copies)
@@ -192,15 +213,15 @@ void NativeWire::ask_for(const Transfer& transfer, engine::Request id) {
 }
 
 bool NativeWire::copy_piece(Transfer& transfer) {
-  auto& connection = transfer.peer->connection;
+  auto& process = transfer.peer->process;
   const auto bytes = std::min(kPiece, transfer.bytes - transfer.moved);
   const iovec local{transfer.data + transfer.moved, bytes};
   const iovec remote{reinterpret_cast<void*>(transfer.address + transfer.moved), bytes};
-  const auto copied = process_vm_readv(connection.pid, &local, 1, &remote, 1, 0);
+  const auto copied = process_vm_readv(process.pid, &local, 1, &remote, 1, 0);
   if (copied <= 0) {
     const bool refused = copied < 0 && (errno == EPERM || errno == EFAULT);
-    if (refused && !connection.has_ended()) {
-      connection.reads_memory = false;
+    if (refused && !process.has_ended()) {
+      process.reads_memory = false;
       transfer.moved = 0;  // all of it is sent then
     } else {
       transfer.lost = true;
@@ -210,7 +231,7 @@ bool NativeWire::copy_piece(Transfer& transfer) {
   transfer.moved += static_cast<std::size_t>(copied);
   if (transfer.moved < transfer.bytes) return false;
   // If that process has ended, another one may have got its number and been read.
-  transfer.lost = connection.has_ended();
+  transfer.lost = process.has_ended();
   if (transfer.lost) return true;
   transfer.done = true;
   transfer.peer->link.write({.kind = Frame::Kind::done, .sender = transfer.sender});
@@ -249,6 +270,58 @@ std::optional<int> NativeWire::ended(const engine::Channel& channel, int tag, in
   for (int r = 0; r < channel.size; ++r)
     if (r != channel.rank && !order(r)) return std::nullopt;
   return ended_;
+}
+
+void NativeWire::end_politely() {
+  for (auto* peer : open_)
+    if (peer->link.readable()) peer->link.read();
+  check_peers();
+  // The news of an end and the goodbye of a rank that has failed for it come through different rings.
+  for (auto* peer : blamed_)
+    if (peer->link.rank() != rank_ && !peer->said_goodbye) end(*peer);
+  blamed_.clear();
+  for (auto* peer : open_)
+    if (peer->said_goodbye) end(*peer);
+  goodbyes_ = 0;
+}
+
+void NativeWire::end(Peer& peer) {
+  if (peer.ended != 0) return;
+  if (cause_ < 0 && !peer.said_goodbye) cause_ = peer.link.rank();
+  peer.ended = ++ended_;
+  bell_.ring();  // operations that wait for it fail now
+}
+
+void NativeWire::check_peers() {
+  for (auto* peer : open_) {
+    if (peer->gone || !peer->process.has_ended()) continue;
+    while (peer->offered || peer->link.readable())  // what it wrote before
+      if (!peer->link.read() && !peer->offered) break;
+    peer->gone = true;
+    if (!peer->said_goodbye) end(*peer);
+  }
+  if (goodbyes_ > 0) bell_.ring();  // progress() ends these
+}
+
+bool NativeWire::say_goodbye(bool wait, std::chrono::milliseconds at_most) {
+  for (auto* peer : open_)
+    if (!peer->gone) peer->link.write({.sender = static_cast<std::uint64_t>(cause_ + 1)});
+  const auto until = engine::Clock::now() + (wait ? at_most : std::min(at_most, kLastWords));
+  for (;;) {
+    const auto ticket = prepare_sleep();
+    const bool more = progress();
+    check_peers();
+    const bool written =
+        std::all_of(open_.begin(), open_.end(), [](const Peer* peer) { return peer->gone || peer->link.idle(); });
+    const bool over = written && std::all_of(open_.begin(), open_.end(),
+                                             [](const Peer* peer) { return peer->gone || peer->ended != 0; });
+    const bool leave = over || (written && !wait) || engine::Clock::now() >= until;
+    if (leave || more)
+      cancel_sleep();
+    else
+      sleep(ticket, std::chrono::milliseconds(100));
+    if (leave) return over;
+  }
 }
 
 }  // namespace trireme::comm::native

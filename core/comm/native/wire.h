@@ -1,28 +1,25 @@
-// The native wire: shared memory between the ranks of a host, TCP between hosts, and no library in between.
+// The native wire: shared memory between the ranks of one host, and no library in between.
 //
 // Messages of up to kEager bytes travel with their frame. Longer ones are announced: see frame.h. A rank that waits
-// sleeps on its doorbell. A peer has ended when its process has (asked from the kernel), or it said goodbye, or its
-// connection closed, and everything that it wrote before has been read.
+// sleeps on its doorbell. A peer has ended when its process has (asked from the kernel), or it said goodbye, and
+// everything that it wrote before has been read.
 #pragma once
 
 #include <deque>
 #include <memory>
-#include <mutex>
 #include <unordered_map>
 #include <vector>
 
 #include "core/comm/engine/scratch.h"
 #include "core/comm/engine/wire.h"
-#include "core/comm/native/connections.h"
 #include "core/comm/native/link.h"
-#include "core/comm/native/socket_pipe.h"
+#include "core/comm/native/processes.h"
 
 namespace trireme::comm::native {
 
 class NativeWire final : public engine::Wire, private FrameSink {
  public:
-  explicit NativeWire(Connections connections);
-  ~NativeWire() override;
+  explicit NativeWire(Processes processes);
 
   [[nodiscard]] const char* name() const override { return "native"; }
   [[nodiscard]] std::size_t longest_message() const override { return std::size_t{1} << 40; }
@@ -30,7 +27,6 @@ class NativeWire final : public engine::Wire, private FrameSink {
                      std::uint64_t number) override {
     return number;
   }
-  // Those defined in wire_peers.cpp are about processes: connections, sleep, the ends of the others.
   bool progress() override;
   engine::Request send(const engine::Channel& channel, int tag, int peer, const std::byte* data,
                        std::size_t bytes) override;
@@ -42,7 +38,10 @@ class NativeWire final : public engine::Wire, private FrameSink {
 
   [[nodiscard]] std::optional<std::chrono::nanoseconds> spin_time() const override { return spin_; }
   std::uint32_t prepare_sleep() override { return bell_.prepare(); }
-  void sleep(std::uint32_t ticket, engine::Clock::duration at_most) override;
+  void sleep(std::uint32_t ticket, engine::Clock::duration at_most) override {
+    bell_.wait(ticket, at_most);
+    bell_.cancel();
+  }
   void cancel_sleep() override { bell_.cancel(); }
   void wake() override { bell_.ring(); }
 
@@ -63,11 +62,10 @@ class NativeWire final : public engine::Wire, private FrameSink {
     bool offered = false;             // by the peer's link
   };
   struct Peer {
-    Peer(int rank, NativeWire& wire, Connection made)
-        : link(rank, static_cast<FrameSink&>(wire)), connection(std::move(made)) {}
+    Peer(int rank, NativeWire& wire, Process its)
+        : link(rank, static_cast<FrameSink&>(wire)), process(std::move(its)) {}
     Link link;
-    Connection connection;
-    SocketPipe* socket = nullptr;  // the link's pipe, if it is one
+    Process process;
     // The eager message at which the link stopped: it goes where a receive that matches it wants it, or into memory of
     // the wire's own if none has come when the link is read again.
     bool offered = false;
@@ -77,7 +75,7 @@ class NativeWire final : public engine::Wire, private FrameSink {
     std::deque<Incoming> incoming;                          // oldest first
     int ended = 0;  // the order of its end: it sends no more messages; 0: it has not ended
     bool said_goodbye = false;
-    bool gone = false;  // its process or its connection has ended: nothing reaches it either
+    bool gone = false;  // its process has ended: nothing reaches it either
   };
   /// A message in progress. Requests are the keys of transfers_.
   struct Transfer {
@@ -99,11 +97,9 @@ class NativeWire final : public engine::Wire, private FrameSink {
   /// The order of the oldest message under this tag; none if there is no message.
   static std::optional<std::uint64_t> oldest(const Peer& peer, std::uint64_t context, int tag);
   static Incoming take_oldest(Peer& peer, std::uint64_t context, int tag);
-  bool read(Peer& peer);
   /// Ends the peers that have said goodbye, after those whose ends may be the reason.
   void end_politely();
   void end(Peer& peer);
-  void read_events();
   engine::Request receive_offered(Peer& peer, std::byte* data);
   /// Copies the next piece of a message from the other rank's memory; returns whether no more is to be copied: the
   /// transfer is done or lost, or the memory cannot be read, and the bytes must be asked for.
@@ -111,8 +107,8 @@ class NativeWire final : public engine::Wire, private FrameSink {
   /// Asks for the bytes of an announced message.
   static void ask_for(const Transfer& transfer, engine::Request id);
 
-  Connections connections_;
-  FileDescriptor epoll_;  // sockets and the own pipe; none on a single host
+  int rank_;
+  Segment own_;
   Doorbell bell_;
   std::vector<std::unique_ptr<Peer>> peers_;  // by world rank; its own has no open link
   std::vector<Peer*> open_;
@@ -126,7 +122,6 @@ class NativeWire final : public engine::Wire, private FrameSink {
   std::vector<Peer*> blamed_;  // by those goodbyes
   int cause_ = -1;             // the first rank that ended without a goodbye: why the others end
   std::chrono::nanoseconds spin_;
-  std::mutex watch_;  // held by the one thread that sleeps on epoll_
 };
 
 }  // namespace trireme::comm::native

@@ -291,34 +291,50 @@ TEST(Cuda, binds_the_threads_that_run_already) {
   EXPECT_TRUE(bind_process(before));
 }
 
-TEST(Topology, nccl_is_used_when_no_two_ranks_share_a_device) {
+TEST(Topology, decides_the_backend_by_hosts_and_devices) {
   struct Case {
     const char* name;
     std::vector<RankLocation> locations;
     Backend backend;
     const char* shared;
     int ranks_per_device = 1;
+    bool over_mpi = false;
   };
-  const RankLocation a0{"a", "0000:01:00"}, a1{"a", "0000:02:00"}, b0{"b", "0000:01:00"}, cpu{"a", ""};
+  const RankLocation a0{"a", "0000:01:00"}, a1{"a", "0000:02:00"}, b0{"b", "0000:01:00"}, cpu{"a", ""},
+      b_cpu{"b boot", ""};
   const std::vector<Case> cases{
       {"no GPU", {cpu, cpu}, Backend::cpu, ""},
       {"each its own", {a0, a1}, Backend::nccl, ""},
       {"the same address on two hosts", {a0, b0}, Backend::nccl, ""},
       {"all on one", {a0, a0, a0}, Backend::staged, "3 ranks share 1 GPU", 3},
-      {"one host short of GPUs, the other not", {a0, a1, b0, b0}, Backend::staged, "4 ranks share 3 GPUs", 2},
+      {"one host short of GPUs, the other not", {a0, a1, b0, b0}, Backend::staged, "4 ranks share 3 GPUs", 2, true},
+      {"CPU ranks of two hosts", {cpu, b_cpu}, Backend::cpu, "", 1, true},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(c.name);
-    const auto topology = choose_backend(c.locations);
+    const auto topology = choose_backend(c.locations, c.over_mpi);
     EXPECT_EQ(topology.backend, c.backend);
     EXPECT_EQ(topology.shared, c.shared);
     EXPECT_EQ(topology.ranks_per_device, c.ranks_per_device);
   }
-  try {
-    (void)choose_backend({a0, cpu, b0});
-    ADD_FAILURE() << "some ranks on the CPU, others not";
-  } catch (const ConfigError& error) {
-    EXPECT_NE(std::string(error.what()).find("2 of 3 ranks"), std::string::npos) << error.what();
+  const struct {
+    std::vector<RankLocation> locations;
+    bool over_mpi;
+    const char* words;
+  } refused[]{
+      {{a0, cpu, b0}, true, "2 of 3 ranks would use CUDA"},
+      {{a0, b_cpu}, false, "1 of 2 ranks would use CUDA"},
+      {{cpu, cpu, b_cpu, b_cpu}, false, "rank 0 is on host a and rank 2 on host b: without MPI"},
+      {{cpu, cpu, b_cpu, b_cpu}, false, "`mpirun -n 4 --host a:2,b:2 PROGRAM`"},
+      {{a0, a1, b0, b0}, false, "rank 0 is on host a and rank 2 on host b: without MPI"},
+  };
+  for (const auto& c : refused) {
+    try {
+      (void)choose_backend(c.locations, c.over_mpi);
+      ADD_FAILURE() << "no error: " << c.words;
+    } catch (const ConfigError& error) {
+      EXPECT_NE(std::string(error.what()).find(c.words), std::string::npos) << error.what();
+    }
   }
   for (const auto& location : {a0, cpu, RankLocation{host_identity(), "x"}}) {
     const auto copy = RankLocation::parse(location.text());
@@ -342,6 +358,8 @@ TEST(World, refuses_what_has_no_transport) {
   const Environment environment({});
   const LaunchInfo torchrun{Launcher::torchrun, 1, 4, 1, 4};
   expect_start_refuses<ConfigError>(torchrun, "cpu", "MASTER_ADDR");
+  for (const auto launcher : {Launcher::torchrun, Launcher::launch, Launcher::spawn})
+    expect_start_refuses<ConfigError>({launcher, 1, 4, 1, 2}, "cpu", ", 4 ranks on 2 hosts: without MPI, CPU ranks");
   expect_start_refuses<ConfigError>({}, "gpu", "auto, cpu or cuda");
   if (cuda_device_count() == 0) expect_start_refuses<ConfigError>({}, "cuda", "no device");
 }
@@ -349,6 +367,7 @@ TEST(World, refuses_what_has_no_transport) {
 TEST(World, never_splits_into_worlds_of_one_rank) {
   const Environment environment({});
   expect_start_refuses<CommError>({Launcher::srun, 0, 2, 0, 2}, "cpu", "--mpi=pmix");
+  expect_start_refuses<CommError>({Launcher::srun, 0, 4, 0, 2}, "cpu", "--mpi=pmix");  // on two hosts
   expect_start_refuses<CommError>({Launcher::mpirun, 0, 2, 0, 2}, "cpu", "MPI sees rank 0 of 1");
 }
 

@@ -1,17 +1,17 @@
-#include "core/comm/native/ring_pipe.h"
+#include "core/comm/native/ring.h"
 
 #include <algorithm>
 #include <cstring>
 
 namespace trireme::comm::native {
 
-RingPipe::RingPipe(const Segment& own, int own_rank, const Segment& other, int other_rank, Doorbell bell)
+RingPair::RingPair(const Segment& own, int own_rank, const Segment& other, int other_rank)
     : out_{other.ring(own_rank), other.ring_data(own_rank)},
       in_{own.ring(other_rank), own.ring_data(other_rank)},
-      bell_(bell) {}
+      bell_(other.bell()) {}
 
 /// Copies what there is room for, and does not publish it yet.
-std::size_t RingPipe::copy_in(const std::byte* data, std::size_t bytes) {
+std::size_t RingPair::copy_in(const std::byte* data, std::size_t bytes) {
   if (out_.mine + bytes - out_.theirs > kRingBytes) out_.theirs = out_.state.read.load(std::memory_order_acquire);
   const auto count = std::min<std::size_t>(bytes, kRingBytes - (out_.mine - out_.theirs));
   const auto at = out_.mine % kRingBytes;
@@ -22,7 +22,7 @@ std::size_t RingPipe::copy_in(const std::byte* data, std::size_t bytes) {
   return count;
 }
 
-std::size_t RingPipe::put(std::span<const iovec> parts) {
+std::size_t RingPair::put(std::span<const iovec> parts) {
   // A long part is published while it is being copied, so that the other rank copies at the same time.
   constexpr std::size_t kPublish = 16u << 10;
   const auto begin = out_.mine;
@@ -53,7 +53,7 @@ std::size_t RingPipe::put(std::span<const iovec> parts) {
   return out_.mine - begin;
 }
 
-std::size_t RingPipe::get(void* data, std::size_t bytes) {
+std::size_t RingPair::get(void* data, std::size_t bytes) {
   if (in_.theirs - in_.mine < bytes) in_.theirs = in_.state.written.load(std::memory_order_acquire);
   const auto count = std::min<std::size_t>(bytes, in_.theirs - in_.mine);
   if (count == 0) return 0;
