@@ -37,9 +37,6 @@ Address address_of_rank_0(const LaunchInfo& info) {
 
 namespace {
 
-/// So long rank 0 waits for the others before it says so.
-constexpr std::chrono::seconds kSilence{10};
-
 /// For rank 0: the ranks whose texts are missing.
 std::string absent_ranks(c10d::Store& store, int size, const std::string& key) {
   std::vector<int> absent;
@@ -49,19 +46,19 @@ std::string absent_ranks(c10d::Store& store, int size, const std::string& key) {
 }
 
 /// Names the ranks that let rank 0 wait: the launcher, or the user, may not have started them.
-void report_absent_ranks(c10d::Store& store, int size, const std::string& key) {
-  if (store.getTimeout() <= kSilence) return;
+void report_absent_ranks(c10d::Store& store, int size, const std::string& key, std::chrono::milliseconds silence) {
+  if (store.getTimeout() <= silence) return;
   std::vector<std::string> keys;
   for (int other = 1; other < size; ++other) keys.push_back(key + std::to_string(other));
   try {
-    store.wait(keys, kSilence);
+    store.wait(keys, silence);
   } catch (const c10::Error&) {
     Log().note("waiting for {} of {} to arrive", absent_ranks(store, size, key), size);
   }
 }
 
 std::string decide_in(c10d::Store& store, int rank, int size, const std::string& key, const std::string& mine,
-                      const Answer& answer) {
+                      const Answer& answer, std::chrono::milliseconds silence) {
   const auto bytes = [](const std::string& text) { return std::vector<std::uint8_t>(text.begin(), text.end()); };
   const auto read = [&](const std::string& name) {
     const auto value = store.get(key + name);
@@ -70,7 +67,7 @@ std::string decide_in(c10d::Store& store, int rank, int size, const std::string&
   std::string decided;
   if (rank == 0) {
     std::vector<std::string> said{mine};
-    report_absent_ranks(store, size, key);
+    report_absent_ranks(store, size, key, silence);
     for (int other = 1; other < size; ++other) said.push_back(read(std::to_string(other)));
     decided = answer(said);
     store.set(key + "answer", bytes(decided));
@@ -86,9 +83,9 @@ std::string decide_in(c10d::Store& store, int rank, int size, const std::string&
 }  // namespace
 
 std::string decide_by_store(c10d::Store& store, int rank, int size, const std::string& key, const std::string& mine,
-                            const Answer& answer) {
+                            const Answer& answer, std::chrono::milliseconds silence) {
   try {
-    return decide_in(store, rank, size, key, mine, answer);
+    return decide_in(store, rank, size, key, mine, answer, silence);
   } catch (const c10::Error& error) {
     if (rank != 0)
       throw CommError(

@@ -2,6 +2,7 @@
 // Private to core/comm.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
@@ -28,11 +29,11 @@ Address address_of_rank_0(const LaunchInfo& info);
 using Answer = std::function<std::string(const std::vector<std::string>&)>;
 
 /// Each rank writes its text `mine` and reads the answer; only rank 0 reads all texts. Four requests per rank, and on
-/// rank 0 one more for each rank and one for all of them. After ten seconds rank 0 prints which ranks it waits for. It
-/// returns when all ranks have read the answer, since it may serve the store.
+/// rank 0 one more for each rank and one for all of them. After the time `silence`, rank 0 prints which ranks it waits
+/// for. It returns when all ranks have read the answer, since it may serve the store.
 /// `key`: a prefix that no other agreement uses.
 /// @throws CommError, which names the missing ranks on rank 0, when the store's time limit passes.
 std::string decide_by_store(c10d::Store& store, int rank, int size, const std::string& key, const std::string& mine,
-                            const Answer& answer);
+                            const Answer& answer, std::chrono::milliseconds silence = std::chrono::seconds(10));
 
 }  // namespace trireme::comm

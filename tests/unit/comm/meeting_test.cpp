@@ -6,7 +6,7 @@
 
 #include <chrono>
 #include <cstdlib>
-#include <map>
+#include <future>
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -73,17 +73,30 @@ TEST(Meeting, rank_0_gathers_all_and_each_rank_makes_few_requests) {
   }
 }
 
+/// A store that tells when somebody has asked in vain for the key of a rank.
+class AskedStore final : public c10d::HashStore {
+ public:
+  bool check(const std::vector<std::string>& keys) override {
+    const bool here = HashStore::check(keys);
+    if (!here) missed.set_value();
+    return here;
+  }
+  std::promise<void> missed;
+};
+
 TEST(Meeting, rank_0_says_for_whom_it_waits) {
-  c10d::HashStore store;
+  AskedStore store;
   const auto meet = [&](int rank) {
-    return decide_by_store(store, rank, 3, "late/", "here", [](const auto&) { return "met"; });
+    return decide_by_store(
+        store, rank, 3, "late/", "here", [](const auto&) { return "met"; }, std::chrono::milliseconds(1));
   };
   testing::internal::CaptureStderr();
   std::thread second([&] { (void)meet(1); });
   std::thread third([&] {
-    std::this_thread::sleep_for(std::chrono::seconds(11));
+    store.missed.get_future().wait_for(std::chrono::minutes(1));  // until rank 0 has found this rank absent
     (void)meet(2);
   });
+  store.wait({"late/1"});
   EXPECT_EQ(meet(0), "met");
   second.join();
   third.join();
