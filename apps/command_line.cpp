@@ -24,7 +24,8 @@ constexpr const char* kFooter = R"(Examples:
   trireme predict runs/leaves_vit photos/ --csv
   trireme generate runs/llama --prompt "Once upon a time" --temperature 0.8
   trireme verify configs/leaves_vit.toml --layouts "dp=1; dp=2; tp=2; dp=2,tp=2,zero=2"
-  trireme launch -n 8 --hosts node1:4,node2:4 trireme train configs/leaves_vit.toml
+  trireme launch -n 4 ./program
+  mpirun -n 8 --host node1:4,node2:4 trireme train configs/leaves_vit.toml
   trireme checkpoint ls runs/leaves_vit
   trireme checkpoint export runs/leaves_vit --to exported --dtype bf16
   trireme config configs/leaves_vit.toml --print
@@ -83,6 +84,11 @@ std::vector<std::string> commands_of(CLI::App& app) {
     const auto known = names_of(*deepest);
     if (std::find(known.begin(), known.end(), name) != known.end())
       refuse(app, fmt::format("{} stands before the command; put it after the command's name", name));
+    for (const char* elsewhere : {"--hosts", "--host", "--hostfile", "--rsh", "--mpi"})
+      if (deepest->get_name() == "launch" && name == elsewhere)
+        refuse(app, fmt::format("{}: launch starts ranks on this machine alone; start those of several by "
+                                "mpirun -n 8 --host node1:4,node2:4 PROGRAM, srun or torchrun",
+                                name));
     refuse(app, fmt::format("no option {}{}", name, text::did_you_mean(name, known)));
   }
   if (!commands.empty())

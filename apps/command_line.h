@@ -10,7 +10,7 @@
 
 namespace trireme::apps {
 
-/// Set by the front in a worker that only checks its command, for as many ranks as that says: see front/launch.h.
+/// Set by the front in a worker that only checks its command, for as many ranks as that says: see front/worker.h.
 inline constexpr const char* kCheckVariable = "TRIREME_CHECK";
 
 struct TrainCommand {
@@ -109,10 +109,9 @@ struct InspectCommand {
 /// Only the front executes it.
 struct LaunchCommand {
   std::optional<std::int64_t> ranks;
-  std::string hosts, hostfile, shell;
   std::int64_t grace = 15;  ///< seconds that ranks have to end after a signal
   std::int64_t max_restarts = 0;
-  bool mpi = false, tag_output = false;
+  bool tag_output = false;
   std::vector<std::string> program;  ///< and its arguments
 };
 /// Only prints `text` (help, version).

@@ -8,8 +8,7 @@ namespace {
 constexpr const char* kSetHelp =
     "Override one option of the file. VALUE is TOML; a string needs no quotes. May be given several times";
 constexpr const char* kRestartsHelp = "How often ranks that died or lost each other are started again (0)";
-constexpr const char* kRanksHelp =
-    "Number of ranks to start on this machine, by mpirun if there is one; with GPUs, use one rank per GPU";
+constexpr const char* kRanksHelp = "Number of ranks to start on this machine; with GPUs, use one rank per GPU";
 
 // Otherwise CLI11 would take the arguments after `--set a=b` as further values.
 void add_set(CLI::App& command, std::vector<std::string>& set) {
@@ -238,32 +237,17 @@ class LaunchFormatter : public CLI::Formatter {
 };
 
 void add_launch(CLI::App& app, Parsed& out) {
-  auto& command = *app.add_subcommand("launch", "Start ranks of any program, on this machine or on several hosts");
+  auto& command = *app.add_subcommand("launch", "Start ranks of any program on this machine");
   const auto formatter = std::make_shared<LaunchFormatter>();
   formatter->column_width(app.get_formatter()->get_column_width());
   command.formatter(formatter);
   command.add_option("-n,--ranks", out.launch.ranks, "Number of ranks to start")->type_name("N");
-  command
-      .add_option(
-          "--hosts", out.launch.hosts,
-          "Hosts with the number of ranks that each may have, filled in this order: node1:4,node2:4. Others than "
-          "this machine are reached by ssh. Default: this machine")
-      ->type_name("HOST:SLOTS,...");
-  command
-      .add_option("--hostfile", out.launch.hostfile,
-                  "The same as a file, with a line \"node1:4\" or \"node1 slots=4\" for each host")
-      ->type_name("FILE");
-  command
-      .add_option("--rsh", out.launch.shell,
-                  "The remote shell's command; default: TRIREME_RSH, else ssh with a time limit")
-      ->type_name("COMMAND");
   command
       .add_option("--grace", out.launch.grace,
                   "Seconds that the ranks have to end after a signal, before they are killed (15)")
       ->type_name("SECONDS");
   command.add_option("--max-restarts", out.launch.max_restarts, kRestartsHelp)->type_name("N");
   command.add_flag("--tag-output", out.launch.tag_output, "Begin each line of output with [RANK]");
-  command.add_flag("--mpi", out.launch.mpi, "Start the ranks by mpirun");
 }
 
 }  // namespace

@@ -72,9 +72,6 @@ LaunchCommand finish_launch(CLI::App& app, LaunchCommand& launch) {
   if (launch.grace < 1 || launch.grace > 86400)
     refuse(app, fmt::format("--grace {}: must be at least 1 and at most 86400", launch.grace));
   if (launch.program.empty()) refuse(app, "PROGRAM is missing: what to run on the ranks");
-  if (app.get_subcommand("launch")->count("--hosts") + app.get_subcommand("launch")->count("--hostfile") > 1)
-    refuse(app, "--hosts and --hostfile both name the hosts; use only one of them");
-  if (launch.mpi && launch.tag_output) refuse(app, "--tag-output does not work with --mpi; leave out one of them");
   return launch;
 }
 

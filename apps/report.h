@@ -12,7 +12,7 @@ namespace trireme::apps {
 void say_error(const std::string& message, const std::string& prefix = "");
 
 /// Columns of the terminal behind a stream, 0 if it is not a terminal. A rank uses the values that `trireme train`
-/// has exported, because mpirun gives it a pipe or another terminal.
+/// has exported, because its own streams are pipes.
 int terminal_columns(int stream);
 /// Exports the terminal's width to child processes. `launched`: another launcher started this process.
 void export_terminal(bool launched);

@@ -10,7 +10,7 @@ which needs bench/requirements.txt.
 
 Measured for both programs, from outside where possible:
   step_s     median time between steps, without the first two; Trireme: `time` in metrics.jsonl
-  first_s    from exec of the launcher (mpirun underneath `trireme`, torchrun) to the end of the first step
+  first_s    from exec of the launcher (`trireme`, torchrun) to the end of the first step
   rss_mb     peak resident memory of a rank (the largest of them)
   epoch_s    median time from one epoch's end to the next, evaluation included
 """

@@ -110,13 +110,12 @@ function(trireme_add_test name)
     ENVIRONMENT "OMP_WAIT_POLICY=passive")
 endfunction()
 
-# trireme_add_mpi_test(name RANKS 2 4 [NATIVE 2 4] SOURCES ...): the program under mpirun, one CTest entry a rank count;
-# with NATIVE also under `trireme launch` over our own transport (name_native_2). The program has its own main
-# (tests/mpi/main.cpp) and fails, never skips, when started with another number of ranks. The ranks compare each
-# operation before it runs (WorldOptions::check), except in a program that is UNCHECKED, because it counts messages or
-# measures time.
-function(trireme_add_mpi_test name)
-  cmake_parse_arguments(arg "UNCHECKED" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;RANKS;NATIVE" ${ARGN})
+# trireme_add_ranks_test(name RANKS 2 4 [MPI 2 4] SOURCES ...): the program under `trireme launch`, one CTest entry a number
+# of ranks; with MPI also under mpirun (name_mpi_2). The program has its own main (tests/mpi/main.cpp) and fails, never
+# skips, when started with another number of ranks. The ranks compare each operation before it runs (WorldOptions::check),
+# except in a program that is UNCHECKED, because it counts messages or measures time.
+function(trireme_add_ranks_test name)
+  cmake_parse_arguments(arg "UNCHECKED" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;RANKS;MPI" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
@@ -125,19 +124,19 @@ function(trireme_add_mpi_test name)
   target_compile_definitions(${name} PRIVATE TRIREME_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
     TRIREME_TEST_CHECK=$<NOT:$<BOOL:${arg_UNCHECKED}>>)
   trireme_precompiled(${name} tests)
+  add_dependencies(${name} trireme_front)
   foreach(ranks ${arg_RANKS})
-    set(processors 2)
-    if(ranks EQUAL 1)
-      set(processors 1)
-    endif()
-    add_test(NAME ${name}_${ranks} COMMAND ${MPIEXEC_EXECUTABLE} -n ${ranks} --oversubscribe --quiet
-      --mca mpi_yield_when_idle 1 --bind-to none $<TARGET_FILE:${name}>)
-    set_tests_properties(${name}_${ranks} PROPERTIES LABELS "mpi;${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
-      PROCESSORS ${processors} ENVIRONMENT "OMPI_ALLOW_RUN_AS_ROOT=1;OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1;OMP_NUM_THREADS=1;TRIREME_TEST_RANKS=${ranks}")
+    add_test(NAME ${name}_${ranks} COMMAND trireme_front launch -n ${ranks} $<TARGET_FILE:${name}>)
+    list(APPEND tests ${name}_${ranks})
+    set_tests_properties(${name}_${ranks} PROPERTIES LABELS "ranks;${arg_LABELS}" ENVIRONMENT TRIREME_TEST_RANKS=${ranks})
   endforeach()
-  foreach(ranks ${arg_NATIVE})
-    add_test(NAME ${name}_native_${ranks} COMMAND trireme_front launch -n ${ranks} $<TARGET_FILE:${name}>)
-    set_tests_properties(${name}_native_${ranks} PROPERTIES LABELS "native;${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
-      PROCESSORS 2 ENVIRONMENT "OMP_NUM_THREADS=1;TRIREME_TEST_RANKS=${ranks}")
+  foreach(ranks ${arg_MPI})
+    add_test(NAME ${name}_mpi_${ranks} COMMAND ${MPIEXEC_EXECUTABLE} -n ${ranks} --oversubscribe --allow-run-as-root
+      --quiet --mca mpi_yield_when_idle 1 --bind-to none $<TARGET_FILE:${name}>)
+    list(APPEND tests ${name}_mpi_${ranks})
+    set_tests_properties(${name}_mpi_${ranks} PROPERTIES LABELS "mpi;${arg_LABELS}" ENVIRONMENT TRIREME_TEST_RANKS=${ranks})
   endforeach()
+  set_tests_properties(${tests} PROPERTIES TIMEOUT ${arg_TIMEOUT} PROCESSORS 2)
+  set_property(TEST ${tests} APPEND PROPERTY ENVIRONMENT OMP_NUM_THREADS=1
+    "TRIREME_PLUGIN_PATH=${PROJECT_BINARY_DIR}/lib/trireme/plugins")
 endfunction()

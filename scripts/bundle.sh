@@ -48,6 +48,15 @@ ompi() { ompi_info --path "$1" --parsable | cut -d: -f3; }
 mkdir -p "$mpi/bin" "$mpi/lib/openmpi3" "$mpi/share" "$mpi/etc" "$mpi/pmix/lib" "$mpi/pmix/share"
 cp "$(readlink -f "$(ompi bindir)/mpirun")" "$mpi/bin/mpirun"
 cp "$(ompi bindir)/orted" "$mpi/bin/orted"
+cat >"$tree/bin/mpirun" <<'EOF'
+#!/bin/sh
+# The bundle's Open MPI, which looks for its parts in the folders of another installation unless it is told of these.
+mpi=$(dirname "$(dirname "$(readlink -f "$0")")")/lib/trireme/openmpi
+export OPAL_PREFIX="$mpi" OPAL_BINDIR="$mpi/bin" OPAL_LIBDIR="$mpi/lib" OPAL_PKGLIBDIR="$mpi/lib/openmpi3" \
+  OPAL_DATADIR="$mpi/share" OPAL_PKGDATADIR="$mpi/share/openmpi" OPAL_SYSCONFDIR="$mpi/etc" PMIX_PREFIX="$mpi/pmix"
+exec "$mpi/bin/mpirun" "$@"
+EOF
+chmod +x "$tree/bin/mpirun"
 cp -rL "$(ompi pkgdatadir)" "$mpi/share/openmpi"
 for component in "$(ompi pkglibdir)"/mca_*.so; do
   case $(basename "$component") in

@@ -181,7 +181,7 @@ suite() {  # RANKS PROGRAM...
   local program failed=''
   [ -z "$dry" ] || set -- "$1" "$2"
   for program in "${@:2}"; do
-    TRIREME_TEST_DEVICE=$device OMP_NUM_THREADS=1 "$trireme" launch --mpi -n "$1" "$tests/$program" \
+    TRIREME_TEST_DEVICE=$device OMP_NUM_THREADS=1 "$trireme" launch -n "$1" "$tests/$program" \
       ${dry:+--gtest_filter=Mesh.*:ZeroGroups.*:LabelLoss.*} || failed+=" $program"
   done
   if [ -n "$failed" ]; then why "failed:$failed"; return 1; fi

@@ -1,14 +1,13 @@
 #include "apps/front/flight_watch.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdio>
-#include <cstdlib>
 
 #include "apps/report.h"
+#include "core/base/environment.h"
 #include "core/comm/flight/report.h"
 
 namespace trireme::apps {
@@ -20,7 +19,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLook{100};
 /// Ranks that notice the same failure do so within this time, and each leaves its mark.
 constexpr milliseconds kSettle{250};
-/// mpirun ends some seconds after a rank has died, and only then says by which signal.
+/// The end of a rank's process is known at once; that of a program which a rank's shell has started, only by its
+/// record.
 constexpr std::chrono::seconds kForSignal{6};
 constexpr std::chrono::seconds kToEnd{10};
 
@@ -30,18 +30,14 @@ bool any_died(const std::vector<flight::RankView>& ranks) {
 
 }  // namespace
 
-FlightWatch::FlightWatch(int world_size, bool here, Ranks ranks) : world_size_(world_size), here_(here), ranks_(ranks) {
+FlightWatch::FlightWatch(int world_size, Ranks ranks) : world_size_(world_size), ranks_(ranks) {
   if (!folder_.path().empty())
     control_ = flight::MappedFile::open(folder_.path() + "/" + flight::kControlFile, sizeof(flight::Control), true);
 }
 
 // Without a folder the variable is empty, because that of an outer run must not be used.
-void FlightWatch::set_variable() const { setenv(flight::kFolderVariable, folder_.path().c_str(), 1); }
-
 void FlightWatch::set_variable(std::vector<std::string>& environment) const {
-  const auto name = fmt::format("{}=", flight::kFolderVariable);
-  std::erase_if(environment, [&](const std::string& variable) { return variable.starts_with(name); });
-  environment.push_back(name + folder_.path());
+  trireme::set_variable(environment, flight::kFolderVariable, folder_.path());
 }
 
 flight::Control* FlightWatch::control() const { return static_cast<flight::Control*>(control_.memory()); }
@@ -68,33 +64,18 @@ void FlightWatch::look() {
   if (at_death_.empty() ? waited >= kSettle : waited >= kForSignal) print(at_death_.empty() ? ranks : at_death_);
 }
 
-void FlightWatch::rank_died(int rank, const std::string& name, int signal) {
-  if (printed_ || !control_) return;
+void FlightWatch::rank_died(int rank, int signal) {
+  if (printed_ || !control_ || world_size_ == 1) return;
   const auto ranks = flight::read_ranks(folder_.path());
   if (ranks.empty()) return;  // a program that has no world
   note_dying();
-  ended_[rank] = ended_by_signal(name, signal, ranks_, world_size_).substr(fmt::format("rank {} ", rank).size());
-  print(ranks);
-}
-
-void FlightWatch::all_ended(int signal) {
-  if (printed_ || !control_) return;
-  auto ranks = at_death_.empty() ? flight::read_ranks(folder_.path()) : at_death_;
-  if (!flight::is_failure(ranks) || flight::is_explained(ranks)) return;
-  const auto dead = std::find_if(ranks.begin(), ranks.end(), [](const auto& rank) { return rank.died(); });
-  const bool any_lost = std::any_of(ranks.begin(), ranks.end(),
-                                    [](const auto& rank) { return rank.record.end == flight::EndKind::lost; });
-  // Ranks that MPI has ended, or that ended with mpirun itself: there the launcher knows more.
-  if (signal == 0 && !any_lost) return;
-  if (dead != ranks.end() && signal != 0) {
-    const auto name = fmt::format("rank {}", dead->record.rank);
-    ended_[dead->record.rank] = ended_by_signal(name, signal, ranks_, world_size_).substr(name.size() + 1);
-  }
+  const auto name = fmt::format("rank {}", rank);
+  ended_[rank] = ended_by_signal(name, signal, ranks_, world_size_).substr(name.size() + 1);
   print(ranks);
 }
 
 void FlightWatch::print(const std::vector<flight::RankView>& ranks) {
-  const auto text = flight::report(ranks, {.world_size = world_size_, .all_on_this_host = here_, .ended = ended_});
+  const auto text = flight::report(ranks, {.world_size = world_size_, .all_on_this_host = true, .ended = ended_});
   const auto line = text.find('\n');
   headline_ = text.substr(0, line);
   say_error(headline_);
@@ -105,10 +86,14 @@ void FlightWatch::print(const std::vector<flight::RankView>& ranks) {
   std::atomic_ref(control()->printed).store(1);
 }
 
-std::int32_t* FlightWatch::takes_signals_flag() const {
-  static std::int32_t never = 0;
+bool FlightWatch::takes_signals() const {
   auto* shared = control();
-  return shared != nullptr ? &shared->takes_signals : &never;
+  return shared != nullptr && std::atomic_ref(shared->takes_signals).load() == 1;
+}
+
+bool FlightWatch::is_training() const {
+  auto* shared = control();
+  return shared != nullptr && std::atomic_ref(shared->takes_signals).load() != 0;
 }
 
 bool FlightWatch::stopped_as_asked() const {

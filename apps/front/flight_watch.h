@@ -2,9 +2,7 @@
 // records (core/comm/flight), sees that a rank has died or that an operation has failed, and prints the one report.
 #pragma once
 
-#include <atomic>
 #include <chrono>
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -19,34 +17,25 @@ namespace trireme::apps {
 
 class FlightWatch {
  public:
-  /// `here`: whether all ranks run on this machine.
-  FlightWatch(int world_size, bool here, Ranks ranks);
-  /// Sets the variable that tells the ranks the folder, in this process's environment.
-  void set_variable() const;
-  /// The same in a list of NAME=VALUE.
+  FlightWatch(int world_size, Ranks ranks);
+  /// Sets the variable that tells the ranks the folder, in a list of NAME=VALUE.
   void set_variable(std::vector<std::string>& environment) const;
 
   /// To be called several times a second while the ranks run; reads the records at most ten times a second. Prints the
   /// report when an operation has failed. A death is kept until the launcher says how the rank ended, for some seconds.
   void look();
-  /// A signal has ended this rank, whose name begins with "rank N". Prints the report if it is a rank of a world.
-  void rank_died(int rank, const std::string& name, int signal);
-  /// All ranks have ended, and the launcher says that a signal ended one of them; 0: none, or unknown. Prints the
-  /// report if a failure has been seen.
-  void all_ended(int signal);
+  /// A signal has ended this rank. Prints the report if it is one of several of a world.
+  void rank_died(int rank, int signal);
   /// Tells the ranks that a signal from now on comes from the end of the run.
   void note_dying();
-  [[nodiscard]] int world_size() const { return world_size_; }
   /// Whether the report is on standard error: the exit code is then that of a communication error.
   [[nodiscard]] bool printed() const { return printed_; }
   /// The first line of the report; "" before it.
   [[nodiscard]] const std::string& headline() const { return headline_; }
-  /// Whether the ranks are a training that takes a signal for a request to save and stop. The pointer, which is never
-  /// null, may be read in a signal handler.
-  [[nodiscard]] bool takes_signals() const { return std::atomic_ref(*takes_signals_flag()).load() == 1; }
+  /// Whether the ranks are a training that takes a signal for a request to save and stop.
+  [[nodiscard]] bool takes_signals() const;
   /// Whether they are or were one.
-  [[nodiscard]] bool is_training() const { return std::atomic_ref(*takes_signals_flag()).load() != 0; }
-  [[nodiscard]] std::int32_t* takes_signals_flag() const;
+  [[nodiscard]] bool is_training() const;
   /// Whether the ranks were a training that a signal asked to stop, and that has done so.
   [[nodiscard]] bool stopped_as_asked() const;
   /// "; ..." what a training has not saved that a signal ended before it could; "" when it had stopped as asked, and
@@ -65,7 +54,6 @@ class FlightWatch {
   comm::flight::ParentFolder folder_;
   comm::flight::MappedFile control_;
   int world_size_;
-  bool here_;
   Ranks ranks_;
   Clock::time_point looked_;
   std::optional<Clock::time_point> noticed_;

@@ -101,7 +101,22 @@ void put_first(const char* variable, const std::string& folders) {
   setenv(variable, (old.empty() ? folders : folders + ":" + old).c_str(), 1);
 }
 
-std::string bundled_mpi(const std::string& prefix) { return prefix + "/lib/trireme/openmpi"; }
+/// For the Open MPI of a bundle.
+void set_mpi_paths(const std::string& prefix) {
+  const auto mpi = prefix + "/lib/trireme/openmpi";
+  if (!exists(mpi)) return;
+  put_first("LD_LIBRARY_PATH", mpi + "/lib");
+  // Without these variables Open MPI and PMIx look for their components in the folders of the original installation.
+  for (const auto& [variable, below] : {std::pair{"OPAL_PREFIX", ""},
+                                        {"OPAL_LIBDIR", "/lib"},
+                                        {"OPAL_PKGLIBDIR", "/lib/openmpi3"},
+                                        {"OPAL_BINDIR", "/bin"},
+                                        {"OPAL_DATADIR", "/share"},
+                                        {"OPAL_PKGDATADIR", "/share/openmpi"},
+                                        {"OPAL_SYSCONFDIR", "/etc"},
+                                        {"PMIX_PREFIX", "/pmix"}})
+    setenv(variable, (mpi + below).c_str(), 1);
+}
 
 }  // namespace
 
@@ -130,27 +145,6 @@ LibTorch find_libtorch(const std::string& prefix) {
   if (!others.empty()) refuse(fmt::format("{}", fmt::join(others, ", and ")));
   throw ConfigError(fmt::format("Trireme {} needs LibTorch {}, which is not in {}: {}", TRIREME_VERSION, kVersion,
                                 fmt::join(looked, ", nor in "), remedy()));
-}
-
-std::string bundled_mpirun(const std::string& prefix) {
-  const auto path = bundled_mpi(prefix) + "/bin/mpirun";
-  return is_program(path) ? path : "";
-}
-
-void set_mpi_paths(const std::string& prefix) {
-  const auto mpi = bundled_mpi(prefix);
-  if (!exists(mpi)) return;
-  put_first("LD_LIBRARY_PATH", mpi + "/lib");
-  // Without these variables Open MPI and PMIx look for their components in the folders of the original installation.
-  for (const auto& [variable, below] : {std::pair{"OPAL_PREFIX", ""},
-                                        {"OPAL_LIBDIR", "/lib"},
-                                        {"OPAL_PKGLIBDIR", "/lib/openmpi3"},
-                                        {"OPAL_BINDIR", "/bin"},
-                                        {"OPAL_DATADIR", "/share"},
-                                        {"OPAL_PKGDATADIR", "/share/openmpi"},
-                                        {"OPAL_SYSCONFDIR", "/etc"},
-                                        {"PMIX_PREFIX", "/pmix"}})
-    setenv(variable, (mpi + below).c_str(), 1);
 }
 
 void set_library_paths(const std::string& prefix) {

@@ -19,13 +19,8 @@ struct LibTorch {
 /// @throws ConfigError if there is none, or it has another version
 LibTorch find_libtorch(const std::string& prefix);
 
-/// Sets the environment in which the worker, and the mpirun that starts it, find their libraries. @throws ConfigError
+/// Sets the environment in which the worker finds its libraries, and a bundle's Open MPI its components.
+/// @throws ConfigError
 void set_library_paths(const std::string& prefix);
-
-/// Sets the environment in which a bundle's mpirun and the programs that it starts find their libraries and components.
-void set_mpi_paths(const std::string& prefix);
-
-/// The mpirun of a bundle's Open MPI; "" if there is none.
-std::string bundled_mpirun(const std::string& prefix);
 
 }  // namespace trireme::apps

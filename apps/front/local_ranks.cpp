@@ -16,7 +16,6 @@
 #include <thread>
 #include <utility>
 
-#include "apps/front/child.h"
 #include "apps/front/programs.h"
 #include "core/base/error.h"
 
@@ -43,23 +42,6 @@ struct Pipe {
     if (write_end >= 0) close(std::exchange(write_end, -1));
   }
 };
-
-/// The variables of one rank. Those of the rank replace what the job's environment has.
-std::vector<std::string> environment_of(int rank, const RankJob& job, int store_socket) {
-  const comm::RankPlace place{rank, job.size, rank - job.first, job.count, job.host};
-  auto set = comm::rank_variables(place, job.store, "launch", store_socket);
-  for (auto& variable : comm::thread_variables(job.count, !comm::host_has_gpu(), job.environment))
-    set.push_back(std::move(variable));
-  std::vector<std::string> environment;
-  for (const auto& variable : job.environment) {
-    const auto name = variable.substr(0, variable.find('='));
-    if (name != "TRIREME_STORE_FD" &&
-        std::none_of(set.begin(), set.end(), [&](const auto& each) { return each.first == name; }))
-      environment.push_back(variable);
-  }
-  for (const auto& [name, value] : set) environment.push_back(fmt::format("{}={}", name, value));
-  return environment;
-}
 
 struct NewProcess {
   int output = -1, error = -1, store_socket = -1;
@@ -95,13 +77,19 @@ std::string find_program(const std::string& name) {
   return is_program(name) ? name : "";
 }
 
-LocalRanks::LocalRanks(EventLoop& loop, const RankJob& job, int store_socket, RankEvents events)
-    : loop_(loop), events_(std::move(events)), ranks_(static_cast<std::size_t>(job.count)) {
+std::vector<char*> pointers(std::vector<std::string>& texts) {
+  std::vector<char*> out;
+  for (auto& text : texts) out.push_back(text.data());
+  out.push_back(nullptr);
+  return out;
+}
+
+LocalRanks::LocalRanks(EventLoop& loop, std::vector<Program> programs, int store_socket, RankEvents events)
+    : loop_(loop), events_(std::move(events)), ranks_(programs.size()) {
   try {
-    for (int i = 0; i < job.count; ++i) {
-      auto& rank = ranks_[static_cast<std::size_t>(i)];
-      rank.rank = job.first + i;
-      start(rank, job, rank.rank == 0 ? store_socket : -1);
+    for (std::size_t i = 0; i < ranks_.size(); ++i) {
+      ranks_[i].rank = static_cast<int>(i);
+      start(ranks_[i], std::move(programs[i]), i == 0 ? store_socket : -1);
     }
   } catch (...) {
     kill_all();
@@ -109,12 +97,10 @@ LocalRanks::LocalRanks(EventLoop& loop, const RankJob& job, int store_socket, Ra
   }
 }
 
-void LocalRanks::start(Rank& rank, const RankJob& job, int store_socket) {
-  const auto path = find_program(job.program.at(0));
-  if (path.empty()) throw ConfigError(fmt::format("{}: no such program", job.program[0]));
-  auto program = job.program;
-  auto environment = environment_of(rank.rank, job, store_socket);
-  const auto command = pointers(program), variables = pointers(environment);
+void LocalRanks::start(Rank& rank, Program program, int store_socket) {
+  const auto path = find_program(program.words.at(0));
+  if (path.empty()) throw ConfigError(fmt::format("{}: no such program", program.words[0]));
+  const auto command = pointers(program.words), variables = pointers(program.environment);
   Pipe output, error, failure;
   const NewProcess made{output.write_end, error.write_end, store_socket, failure.write_end, getpid()};
   rank.process = fork();
@@ -125,7 +111,7 @@ void LocalRanks::start(Rank& rank, const RankJob& job, int store_socket) {
   int reason = 0;
   failure.close_write_end();
   if (read(failure.read_end, &reason, sizeof reason) == sizeof reason)
-    throw ConfigError(fmt::format("{}: cannot be executed: {}", job.program[0], std::strerror(reason)));
+    throw ConfigError(fmt::format("{}: cannot be executed: {}", program.words[0], std::strerror(reason)));
   Pipe* const pipes[] = {&output, &error};
   for (int i = 0; i < 2; ++i) {
     rank.descriptors[i] = std::exchange(pipes[i]->read_end, -1);

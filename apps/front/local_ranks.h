@@ -1,4 +1,4 @@
-// The ranks of one host: as processes of this machine, or through an agent on another one (remote_ranks.h).
+// Ranks as processes of this machine: starts them, forwards their output, sends them signals, notices their ends.
 #pragma once
 
 #include <sys/types.h>
@@ -9,18 +9,13 @@
 #include <vector>
 
 #include "apps/front/event_loop.h"
-#include "core/comm/rank_variables.h"
 
 namespace trireme::apps {
 
-/// What a host has to start.
-struct RankJob {
-  std::vector<std::string> program;      ///< the program and its arguments
-  std::vector<std::string> environment;  ///< NAME=VALUE
-  int size = 1;                          ///< ranks on all hosts
-  int first = 0, count = 1;              ///< the ranks of this host
-  int host = 0;                          ///< index of this host
-  comm::StoreAddress store;
+/// What to execute.
+struct Program {
+  std::vector<std::string> words{};        ///< the program and its arguments
+  std::vector<std::string> environment{};  ///< NAME=VALUE
 };
 
 /// How a process ended, as waitpid() says it.
@@ -32,38 +27,35 @@ struct RankEnd {
   [[nodiscard]] int code() const;
 };
 
-/// What a host reports. Functions are called from within EventLoop::run_once().
+/// Functions that are called from within EventLoop::run_once().
 struct RankEvents {
   /// A part of rank `rank`'s standard output (1) or error (2); "" at its end.
   std::function<void(int rank, int stream, std::string_view text)> output;
   std::function<void(const RankEnd& end)> ended;
 };
 
-/// Ranks on any host.
-class HostRanks {
- public:
-  virtual ~HostRanks() = default;
-  /// Sends a signal to every rank that runs.
-  virtual void send(int signal) = 0;
-  /// Whether the end of a rank is not reported yet.
-  [[nodiscard]] virtual bool busy() const = 0;
-};
-
 /// The name or path of a program as a file that can be executed; "" if there is none.
 std::string find_program(const std::string& name);
 
-/// Ranks of this machine, each in a process group of its own, which gets the signals (the rank alone gets SIGUSR1 and
-/// SIGUSR2). A signal that is to end the run also ends what a rank has left behind in its group. All end with this
-/// process; if it is killed, only the ranks' own processes do. Their standard input is /dev/null.
-class LocalRanks final : public HostRanks {
+/// The texts as the argument array of execv().
+std::vector<char*> pointers(std::vector<std::string>& texts);
+
+/// Ranks, each in a process group of its own, which gets the signals (the rank alone gets SIGUSR1 and SIGUSR2). A
+/// signal that is to end the run also ends what a rank has left behind in its group. All end with this process; if it
+/// is killed, only the ranks' own processes do. Their standard input is /dev/null.
+class LocalRanks {
  public:
-  /// Starts the ranks. `store_socket`: rank 0 inherits it; -1: none. @throws ConfigError when the program cannot run;
-  /// no rank is left then
-  LocalRanks(EventLoop& loop, const RankJob& job, int store_socket, RankEvents events);
+  /// Starts a rank for each program. `store_socket`: rank 0 inherits it; -1: none. @throws ConfigError when a program
+  /// cannot run; no rank is left then
+  LocalRanks(EventLoop& loop, std::vector<Program> programs, int store_socket, RankEvents events);
   /// Kills ranks that still run.
-  ~LocalRanks() override;
-  void send(int signal) override;
-  [[nodiscard]] bool busy() const override;
+  ~LocalRanks();
+  LocalRanks(const LocalRanks&) = delete;
+  LocalRanks& operator=(const LocalRanks&) = delete;
+  /// Sends a signal to every rank that runs.
+  void send(int signal);
+  /// Whether the end of a rank is not reported yet.
+  [[nodiscard]] bool busy() const;
   /// To be called after SIGCHLD: reports the ranks that have ended.
   void collect();
 
@@ -75,7 +67,7 @@ class LocalRanks final : public HostRanks {
     bool awaits_left = false;       ///< busy() until they have ended
     int descriptors[2] = {-1, -1};  ///< its standard output and error
   };
-  void start(Rank& rank, const RankJob& job, int store_socket);
+  void start(Rank& rank, Program program, int store_socket);
   void read_output(Rank& rank, int index);
   void close_output(Rank& rank, int index);
   void kill_all();

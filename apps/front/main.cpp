@@ -15,11 +15,10 @@
 
 #include "apps/command_line.h"
 #include "apps/config_file.h"
-#include "apps/front/agent.h"
-#include "apps/front/launch.h"
 #include "apps/front/launch_command.h"
 #include "apps/front/restarts.h"
 #include "apps/front/verify.h"
+#include "apps/front/worker.h"
 #include "apps/report.h"
 #include "core/base/error.h"
 
@@ -45,7 +44,8 @@ int start(const std::string& path, const std::vector<std::string>& set, const st
   const bool starts_again = train != nullptr && (train->max_restarts > 0 || retries_on_oom(root));
   if (ranks.value_or(1) == 1 && !starts_again) become_worker(arguments);
   if (train != nullptr) return train_with_restarts(*train, threads_of(root), arguments);
-  return run_ranks(*ranks, threads_of(root), arguments, Check::yes).code;
+  Supervisor supervisor;
+  return run_ranks(supervisor, *ranks, threads_of(root), arguments, Check::yes).code;
 }
 
 int run(const Command& command, const std::vector<std::string>& arguments) {
@@ -104,8 +104,6 @@ int fail(const char* what, int code) {
 }
 
 int run(int argc, char** argv) {
-  if (argc > 3 && std::string(argv[1]) == kStartRank) start_rank({argv + 2, argv + argc});
-  if (argc == 2 && std::string(argv[1]) == kStartAgent) return run_agent();
   forget_config();
   const bool launched = in_launched_world(), first = !launched || launched_rank() == 0;
   std::array<char, PATH_MAX> working_dir{};

@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <utility>
 
-#include "apps/front/launch.h"
+#include "apps/front/worker.h"
 #include "apps/report.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -14,6 +15,9 @@
 
 namespace trireme::apps {
 namespace {
+
+/// The longest time before a restart, and after which a start was no failure from its beginning.
+constexpr std::chrono::seconds kLongest{60};
 
 /// The command's own arguments with other ranks.
 std::vector<std::string> arguments_again(const TrainCommand& command, std::int64_t ranks) {
@@ -32,8 +36,9 @@ void announce_restart(std::int64_t number, const std::string& cause, const RunEn
 /// A training that is started as often as its ranks die.
 class Training {
  public:
-  Training(TrainCommand command, std::int64_t threads)
-      : command_(std::move(command)),
+  Training(Supervisor& supervisor, TrainCommand command, std::int64_t threads)
+      : supervisor_(supervisor),
+        command_(std::move(command)),
         threads_(threads),
         ranks_(command_.ranks.value_or(1)),
         least_(command_.min_ranks.value_or(ranks_)) {}
@@ -44,19 +49,20 @@ class Training {
   RunEnd run(const std::vector<std::string>& arguments, Check first);
   [[nodiscard]] std::vector<std::string> arguments() const { return arguments_again(command_, ranks_); }
 
+  Supervisor& supervisor_;
   TrainCommand command_;
   std::int64_t threads_, ranks_, least_;
   bool retried_ = false;
 };
 
 RunEnd Training::run(const std::vector<std::string>& arguments, Check first) {
-  const auto end = run_ranks(ranks_, threads_, arguments, first, OnStop::ask);
+  const auto end = run_ranks(supervisor_, ranks_, threads_, arguments, first, OnStop::ask);
   const bool may_retry = end.code == static_cast<int>(ExitCode::out_of_memory) && end.smaller_micro_batch > 0;
   if (!may_retry || end.stopped || std::exchange(retried_, true)) return end;
   const auto smaller = fmt::format("train.micro_batch={}", end.smaller_micro_batch);
   command_.set.push_back(smaller);
   announce_restart(0, "out of memory; " + smaller, end);
-  if (const auto checked = check(this->arguments(), Report::no); checked.code != 0)
+  if (const auto checked = check(supervisor_, this->arguments(), Report::no); checked.code != 0)
     return checked.stopped ? checked : end;
   put(fitted(fmt::format("retry     with {}, because memory ran out (train.on_oom)\n", smaller)));
   auto again = run(this->arguments(), Check::no);
@@ -67,10 +73,10 @@ RunEnd Training::run(const std::vector<std::string>& arguments, Check first) {
 RunEnd Training::start_again(bool further) {
   const auto before = ranks_;
   ranks_ = further ? ranks_ : std::max(least_, ranks_ - 1);
-  auto checked = check(arguments(), Report::no);
+  auto checked = check(supervisor_, arguments(), Report::no);
   while (checked.code != 0 && !checked.stopped && ranks_ > least_) {
     --ranks_;
-    checked = check(arguments(), Report::no);
+    checked = check(supervisor_, arguments(), Report::no);
   }
   if (checked.stopped) return checked;
   const bool possible = checked.code == 0;
@@ -81,9 +87,12 @@ RunEnd Training::start_again(bool further) {
 
 }  // namespace
 
-int with_restarts(std::int64_t most, const std::function<RunEnd(const Attempt&)>& start) {
+int with_restarts(Supervisor& supervisor, std::int64_t most, const std::function<RunEnd(const Attempt&)>& start) {
+  using Clock = std::chrono::steady_clock;
   std::int64_t newest = -1;
+  std::chrono::seconds pause{0};
   for (Attempt attempt;;) {
+    const auto begin = Clock::now();
     const auto end = start(attempt);
     if (end.death.empty() || end.stopped || most == 0) return end.code;
     if (attempt.number == most) {
@@ -94,12 +103,16 @@ int with_restarts(std::int64_t most, const std::function<RunEnd(const Attempt&)>
     newest = std::max(newest, end.saved_step);
     put(fitted(fmt::format("restart   {} of {}, after: {}\n", attempt.number, most, end.death)));
     announce_restart(attempt.number, end.death, end);
+    const bool soon = Clock::now() - begin < kLongest;
+    pause = soon ? std::clamp(2 * pause, std::chrono::seconds(1), kLongest) : std::chrono::seconds(0);
+    if (const int signal = supervisor.wait(pause); signal != 0) return report_stop(signal);
   }
 }
 
 int train_with_restarts(const TrainCommand& command, std::int64_t threads, const std::vector<std::string>& arguments) {
-  Training training(command, threads);
-  return with_restarts(command.max_restarts, [&](const Attempt& attempt) {
+  Supervisor supervisor;
+  Training training(supervisor, command, threads);
+  return with_restarts(supervisor, command.max_restarts, [&](const Attempt& attempt) {
     return attempt.number == 0 ? training.start(arguments) : training.start_again(attempt.further);
   });
 }

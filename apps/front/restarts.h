@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "apps/command_line.h"
+#include "apps/front/supervisor.h"
 #include "apps/front/verdict.h"
 
 namespace trireme::apps {
@@ -21,8 +22,9 @@ struct Attempt {
 
 /// Calls `start` until the ranks end otherwise than by a death, a signal asks for a stop, or they have been started
 /// again `most` times. Each restart is one line on standard output and, for a training, in kRestartVariable
-/// (core/train/restart.h). Returns the exit code.
-int with_restarts(std::int64_t most, const std::function<RunEnd(const Attempt&)>& start);
+/// (core/train/restart.h). Ranks that died within a minute are started again after 1 s, 2 s, 4 s, at most 60 s. Returns
+/// the exit code.
+int with_restarts(Supervisor& supervisor, std::int64_t most, const std::function<RunEnd(const Attempt&)>& start);
 
 /// `trireme train` on the ranks that it starts. A restart goes on with the run if that has saved a checkpoint, and else
 /// starts as the first start did. It has fewer ranks, down to command.min_ranks, when the start before it, itself a

@@ -13,8 +13,8 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/config_file.h"
-#include "apps/front/launch.h"
 #include "apps/front/temporary_folder.h"
+#include "apps/front/worker.h"
 #include "apps/layouts.h"
 #include "apps/report.h"
 #include "core/base/error.h"
@@ -93,9 +93,10 @@ int verify(const VerifyCommand& command) {
       blame(layout, command.set, error);
     }
   }
+  Supervisor supervisor;
   std::vector<std::string> checking{"check-layouts", command.config, "--layouts", command.layouts};
   for (const auto& set : set_of(command)) checking.insert(checking.end(), {"--set", set});
-  if (const auto checked = check(checking); checked.code != 0) return checked.code;
+  if (const auto checked = check(supervisor, checking); checked.code != 0) return checked.code;
   const auto bounds = bounds_of(command.precision);
   // Each recorded step is as large as the model.
   const TemporaryFolder folder(temporary_root(),
@@ -117,9 +118,9 @@ int verify(const VerifyCommand& command) {
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     const auto& layout = layouts[i];
     if (!output_error().empty()) return 0;  // standard output is closed
-    const int code =
-        run_ranks(layout.ranks(), threads[i], arguments_of(command, layout, record_of(i), record_of(0)), Check::no)
-            .code;
+    const int code = run_ranks(supervisor, layout.ranks(), threads[i],
+                               arguments_of(command, layout, record_of(i), record_of(0)), Check::no)
+                         .code;
     // SIGKILL may have ended only a rank, other signals were for this command.
     if ((code > 128 && code != 128 + SIGKILL) || (code != 0 && i == 0)) return code;
     if (code != 0) {

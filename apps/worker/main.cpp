@@ -1,7 +1,6 @@
 // trireme-worker: `trireme` starts it, as one process or as ranks. It links libtrireme and LibTorch and does the work.
 #include <c10/util/Logging.h>
 #include <signal.h>
-#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -59,8 +58,6 @@ int main(int argc, char** argv) {
   std::set_terminate(on_terminate);
   signal(SIGXFSZ, SIG_IGN);  // a file size limit makes the write fail, which is reported like a full disk
   quieten_libtorch();
-  // Ranks that our own mpirun started end with it, even if it is killed.
-  if (std::getenv("TRIREME_RANKS") != nullptr) prctl(PR_SET_PDEATHSIG, SIGKILL);
   int code = 0;
   try {
     code = run_command(argc, argv);

@@ -22,6 +22,12 @@ inline std::vector<std::string> whole_environment() {
   return out;
 }
 
+/// Sets a variable in such a list.
+inline void set_variable(std::vector<std::string>& environment, const std::string& name, const std::string& value) {
+  std::erase_if(environment, [&](const std::string& variable) { return variable.starts_with(name + "="); });
+  environment.push_back(name + "=" + value);
+}
+
 /// The name of this host; "localhost" if the system does not tell it.
 inline std::string host_name() {
   char name[256] = {};

@@ -14,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/booster/spawned_process.h"
 #include "core/comm/flight/record.h"
+#include "core/comm/rank_variables.h"
 
 namespace trireme {
 namespace {

@@ -17,6 +17,7 @@
 #include "core/booster/rank_process.h"
 #include "core/booster/spawned_process.h"
 #include "core/comm/flight/folder.h"
+#include "core/comm/rank_variables.h"
 
 namespace trireme {
 namespace {
@@ -126,7 +127,7 @@ std::vector<std::string> spawn_ranks(int ranks, const std::function<std::string(
   const comm::flight::ParentFolder records;  // of what the ranks do: nothing is left of it
   RankProcesses processes;
   {
-    const comm::StoreSocket store(/*this_host_only=*/true, 0);
+    const comm::StoreSocket store;
     const int inherited = fcntl(store.descriptor(), F_DUPFD_CLOEXEC, 10);
     const SpawnCall call{place, ranks, on_cpu, store.port(), inherited, records.path()};
     try {

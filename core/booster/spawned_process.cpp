@@ -13,6 +13,7 @@
 #include <iostream>
 
 #include "core/base/environment.h"
+#include "core/comm/rank_variables.h"
 
 namespace trireme {
 namespace {
@@ -34,16 +35,12 @@ int keep(int descriptor) { return fcntl(descriptor, F_DUPFD_CLOEXEC, 10); }
 std::optional<SpawnedProcess> find_self() {
   const char* call = std::getenv(kSpawnCall);
   const char* text = std::getenv(kSpawnRank);
-  comm::RankPlace place;
-  int caller = 0, port = 0;
-  if (call == nullptr || text == nullptr ||
-      std::sscanf(text, "%d %d %d %d", &caller, &place.rank, &place.size, &port) != 4)
+  int caller = 0, rank = 0, size = 0, port = 0;
+  if (call == nullptr || text == nullptr || std::sscanf(text, "%d %d %d %d", &caller, &rank, &size, &port) != 4)
     return std::nullopt;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != caller) _exit(1);  // it has ended before prctl()
-  place.local_rank = place.rank;
-  place.local_size = place.size;
-  std::optional<SpawnedProcess> self(std::in_place, call, place, port);
+  std::optional<SpawnedProcess> self(std::in_place, call, rank, size, port);
   // Programs that main() starts are no ranks.
   unsetenv(kSpawnCall);
   unsetenv(kSpawnRank);
@@ -60,10 +57,15 @@ const ProgramStart& program_start() { return the_start; }
 
 SpawnedProcess* SpawnedProcess::get() { return spawned_process ? &*spawned_process : nullptr; }
 
-SpawnedProcess::SpawnedProcess(std::string call, const comm::RankPlace& place, int port)
-    : call_(std::move(call)), place_(place), port_(port), output_(keep(STDOUT_FILENO)), error_(keep(STDERR_FILENO)) {
+SpawnedProcess::SpawnedProcess(std::string call, int rank, int size, int port)
+    : call_(std::move(call)),
+      rank_(rank),
+      size_(size),
+      port_(port),
+      output_(keep(STDOUT_FILENO)),
+      error_(keep(STDERR_FILENO)) {
   fcntl(kReportDescriptor, F_SETFD, FD_CLOEXEC);
-  if (place_.rank == 0) fcntl(kStoreDescriptor, F_SETFD, FD_CLOEXEC);
+  if (rank_ == 0) fcntl(kStoreDescriptor, F_SETFD, FD_CLOEXEC);
   const int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
   dup2(nothing, STDOUT_FILENO);
   dup2(nothing, STDERR_FILENO);
@@ -78,9 +80,8 @@ void SpawnedProcess::reach() {
   dup2(error_, STDERR_FILENO);
   close(output_);
   close(error_);
-  const auto variables =
-      comm::rank_variables(place_, {.port = port_}, "spawn", place_.rank == 0 ? kStoreDescriptor : -1);
-  for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
+  for (const auto& [name, value] : comm::rank_variables(rank_, size_, port_, "spawn", kStoreDescriptor))
+    setenv(name.c_str(), value.c_str(), 1);
   report(ReportKind::reached, 0, "");
 }
 

@@ -6,8 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "core/comm/rank_variables.h"
-
 namespace trireme {
 
 /// How a rank reports: each message is this kind, a value, a length and a text, over a pipe.
@@ -50,14 +48,13 @@ class SpawnedProcess {
   /// Reports to the caller and ends this process. The exit code is `value` of a failure, else 0.
   [[noreturn]] void end(ReportKind kind, int value, const std::string& text);
 
-  SpawnedProcess(std::string call, const comm::RankPlace& place, int port);
+  SpawnedProcess(std::string call, int rank, int size, int port);
 
  private:
   void report(ReportKind kind, int value, const std::string& text) const;
 
   std::string call_;
-  comm::RankPlace place_;
-  int port_;
+  int rank_, size_, port_;
   int output_ = -1, error_ = -1;  ///< the real streams
   bool reached_ = false;
 };

@@ -185,8 +185,9 @@ LaunchInfo detect() {
 std::string LaunchInfo::text() const {
   if (launcher == Launcher::alone) return "1 process";
   const int hosts = (size + local_size - 1) / local_size;
-  return fmt::format("{}, {} rank{} on {} host{}", launcher_name(launcher), size, size == 1 ? "" : "s", hosts,
-                     hosts == 1 ? "" : "s");
+  const bool ours = launcher == Launcher::launch || launcher == Launcher::spawn;
+  return fmt::format("{}{}{} rank{} on {} host{}", ours ? "" : launcher_name(launcher), ours ? "" : ", ", size,
+                     size == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s");
 }
 
 }  // namespace trireme::comm

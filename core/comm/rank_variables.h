@@ -1,5 +1,6 @@
-// What our launchers (`trireme launch` and spawn()) set for the ranks that they start: torchrun's variables, and the
-// socket on which rank 0 serves the key-value store. Uses nothing of LibTorch, because the front has it too.
+// What our launchers (`trireme launch`, --ranks and spawn()) set for the ranks that they start on this machine:
+// torchrun's variables, and the socket on which rank 0 serves the key-value store. Uses nothing of LibTorch, because
+// the front has it too.
 #pragma once
 
 #include <string>
@@ -8,35 +9,25 @@
 
 namespace trireme::comm {
 
-/// A rank among those of its run.
-struct RankPlace {
-  int rank = 0, size = 1, local_rank = 0, local_size = 1;
-  int host = 0;  ///< index of its host among the run's hosts
-};
-
-/// Where rank 0 serves the store.
-struct StoreAddress {
-  std::string host = "127.0.0.1";
-  int port = 0;
-};
-
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
 /// RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR, MASTER_PORT and TRIREME_LAUNCHER, which is
-/// `launcher` ("launch" or "spawn"). `store_fd`: the socket that rank 0 inherits, as TRIREME_STORE_FD; -1: none.
-Variables rank_variables(const RankPlace& place, const StoreAddress& store, const std::string& launcher, int store_fd);
+/// `launcher` ("launch" or "spawn"). `port`: where rank 0 serves the store. `store_fd`: the socket that rank 0
+/// inherits, as TRIREME_STORE_FD.
+Variables rank_variables(int rank, int size, int port, const std::string& launcher, int store_fd);
 
 /// Whether this host has an NVIDIA GPU with its driver. Loads no library.
 bool host_has_gpu();
 
 /// Sets OMP_WAIT_POLICY, and OMP_NUM_THREADS if several CPU ranks share the host. Keeps what the user has set.
-Variables thread_variables(int local_size, bool on_cpu, const std::vector<std::string>& environment);
+Variables thread_variables(int ranks, bool on_cpu, const std::vector<std::string>& environment);
 
-/// A listening TCP socket for the store. It exists before the ranks do, so no other program can take its port.
+/// A listening TCP socket for the store, on a free port of the loopback address. It exists before the ranks do, so no
+/// other program can take its port.
 class StoreSocket {
  public:
-  /// Binds `port` (0: any free port), for this host alone or for all. @throws ConfigError when the port is taken
-  StoreSocket(bool this_host_only, int port);
+  /// @throws ConfigError
+  StoreSocket();
   ~StoreSocket();
   StoreSocket(const StoreSocket&) = delete;
   StoreSocket& operator=(const StoreSocket&) = delete;

@@ -117,12 +117,12 @@ if [ -n "$hosts" ]; then
   for host in ${hosts//,/ }; do
     if [[ $host =~ :([0-9]+)$ ]]; then ranks=$((ranks + BASH_REMATCH[1])); else ranks=$((ranks + 1)); fi
   done
-  way hosts "torch_ddp, $hosts" "$ranks" "$trireme" launch -n "$ranks" --hosts "$hosts" "$trireme" "${words[@]}"
+  way hosts "torch_ddp, $hosts" "$ranks" mpirun -n "$ranks" --host "$hosts" "$trireme" "${words[@]}"
 elif [ "$gpus" -gt 0 ]; then
   left_out "two hosts" "two hosts that one machine plays would share its GPUs; name real ones with --hosts A:2,B:2"
 elif reason=$("$here/two_hosts.sh" true 2>&1); then
   way hosts "torch_ddp, 2 hosts x 2 ranks" 4 "$here/two_hosts.sh" \
-    "$trireme" launch -n 4 --hosts a:2,b:2 "$trireme" "${words[@]}"
+    mpirun -n 4 --host a:2,b:2 --quiet "$trireme" "${words[@]}"
 else
   left_out "two hosts" "$reason"
 fi

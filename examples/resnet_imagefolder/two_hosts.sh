@@ -2,10 +2,10 @@
 # Runs a command on two hosts that this one Linux machine plays: two_hosts.sh COMMAND ARGUMENTS...
 #
 # Each host has network, host name (a and b) and /etc/hosts of its own, in namespaces; a cable (a veth pair) joins them.
-# They share files, processes, cores and memory. The command runs on host a; TRIREME_RSH names a program that runs
-# commands on either, as ssh does: $TRIREME_RSH b hostname. When the command ends, by itself or by a signal, whatever
-# still runs on the hosts is ended, and their namespaces are gone. Exit code: the command's, or 2 if the hosts cannot
-# be made.
+# They share files, processes, cores and memory. The command runs on host a, and may be mpirun with --host a:2,b:2:
+# OMPI_MCA_plm_rsh_agent names a program that runs commands on either host, as ssh does. When the command ends, by itself
+# or by a signal, whatever still runs on the hosts is ended, and their namespaces are gone. Exit code: the command's, or 2
+# if the hosts cannot be made.
 set -euo pipefail
 
 fail() { echo "two_hosts.sh: $*" >&2; exit 2; }
@@ -96,7 +96,9 @@ exec nsenter --target \$target --net --uts --mount --wd="\$HOME" -- \
   env -i HOME="\$HOME" PATH="$PATH" USER="\${USER:-root}" /bin/sh -c "\$*"
 EOF
 chmod +x "$scratch/rsh"
-export TRIREME_RSH="$scratch/rsh"
+export OMPI_MCA_plm_rsh_agent="$scratch/rsh"
+export OMPI_MCA_btl=tcp,self  # Open MPI would take the shared memory of one machine, which real hosts do not have
+export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 
 on a "$@" &
 command=$!

@@ -38,7 +38,7 @@ const std::vector<Layout>& layouts() {
       {"one process", 1, {}, {}},
       {"ZeRO", 2, {}, {"--ranks", "2", "--set", "parallel.plugin=low_level_zero"}},
       {"a pipeline", 2, {}, {"--ranks", "2", "--set", "parallel.pp=2", "--set", "train.micro_batch=2"}},
-      {"our launcher", 2, {"launch", "-n", "2"}, {}},
+      {"trireme launch", 2, {"launch", "-n", "2"}, {}},
   };
   return all;
 }

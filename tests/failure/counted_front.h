@@ -37,7 +37,7 @@ class CountedFront : public FrontBeside {
  public:
   CountedFront()
       : FrontBeside([](const std::string& folder, const std::string& worker) {
-          return "echo \"${OMPI_COMM_WORLD_RANK-none}\" >>" + folder + "/starts\nexec " + worker + " \"$@\"\n";
+          return "echo \"${RANK-none}\" >>" + folder + "/starts\nexec " + worker + " \"$@\"\n";
         }) {}
   /// The ranks of the workers that were started since the last call; "none" for a worker that is not a rank.
   [[nodiscard]] std::vector<std::string> started() const {

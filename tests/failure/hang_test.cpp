@@ -19,9 +19,9 @@ namespace {
 
 constexpr double kDeadline = 1, kMargin = 5;  // seconds
 
-enum class By { launch, launch_mpi, mpirun };
+enum class By { launch, mpirun };
 
-const char* name_of(By by) { return by == By::launch ? "launch" : by == By::launch_mpi ? "launch --mpi" : "mpirun"; }
+const char* name_of(By by) { return by == By::launch ? "launch" : "mpirun"; }
 
 struct Case {
   By by;
@@ -63,7 +63,6 @@ std::vector<std::string> command_of(const Case& test) {
     command = {TRIREME_TEST_MPIRUN, "-n", "3", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none"};
   else
     command = {TRIREME_COMMAND, "launch", "-n", "3"};
-  if (test.by == By::launch_mpi) command.push_back("--mpi");
   command.insert(command.end(), {HANG_PROGRAM, test.how, std::to_string(kDeadline), test.check});
   return command;
 }
@@ -122,46 +121,42 @@ void run_cases(const std::vector<Case>& cases) {
     for (const auto& test : cases) run_case(test);
 }
 
-std::vector<Case> cases_by(By by) {
-  std::vector<Case> cases{
-      {by,
+TEST(Hang, UnderOurLauncher) {
+  run_cases({
+      {By::launch,
        "kill",
        "",
        {"trireme: rank 1 ", " was killed by signal 9", "  1     dead ", "rank 1 has not entered all_reduce world #21"}},
-      {by,
+      {By::launch,
        "stop",
        "",
        {"within 1 s", "  1     stopped ",
         "rank 1 has not entered all_reduce world #21 [16, 4] float32: it "
         "is stopped"}},
-      {by,
+      {By::launch,
        "never",
        "",
        {"within 1 s", "  1     running ", "rank 1 has not entered all_reduce world #21", "no operation"}},
-      {by,
+      {By::launch,
        "other",
        "",
        {"within 1 s",
         "rank 1 called broadcast world #21 root 0 [16, 4] float32 where rank 0 called "
         "all_reduce world #21 [16, 4] float32"}},
-      {by, "other", "check", {"rank 1 (world rank 1) calls broadcast of [16, 4] float32, root 0"}},
-      {by, "slow", "", {}},
-  };
-  if (by == By::launch) {
-    cases.push_back({by, "shape", "check", {"rank 1 (world rank 1) calls all_reduce (sum) of [64, 4] float32"}});
-    cases.push_back({by, "message", "", {"recv world from 0"}});
-    cases.push_back({by, "none", "check", {}});
-  }
-  return cases;
+      {By::launch, "other", "check", {"rank 1 (world rank 1) calls broadcast of [16, 4] float32, root 0"}},
+      {By::launch, "slow", "", {}},
+      {By::launch, "shape", "check", {"rank 1 (world rank 1) calls all_reduce (sum) of [64, 4] float32"}},
+      {By::launch, "message", "", {"recv world from 0"}},
+      {By::launch, "none", "check", {}},
+  });
 }
-
-TEST(Hang, UnderOurLauncher) { run_cases(cases_by(By::launch)); }
-
-TEST(Hang, UnderOurMpirun) { run_cases(cases_by(By::launch_mpi)); }
 
 TEST(Hang, UnderTheUsersMpirun) {
   run_cases({{By::mpirun, "kill", "", {"rank 1 has died", "  1     dead "}},
              {By::mpirun, "stop", "", {"  1     stopped ", "it is stopped"}},
+             {By::mpirun, "other", "", {"rank 1 called broadcast world #21 root 0 [16, 4] float32"}},
+             {By::mpirun, "other", "check", {"rank 1 (world rank 1) calls broadcast of [16, 4] float32, root 0"}},
+             {By::mpirun, "slow", "", {}},
              {By::mpirun, "none", "", {}}});
 }
 

@@ -1,8 +1,6 @@
 // Runs `trireme launch`, and waits for processes by their command lines.
 #pragma once
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <string>
@@ -43,29 +41,6 @@ inline void wait_for_processes(const std::string& text, std::size_t count) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
-inline std::string host_name() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  return name;
-}
-
 using Lines = std::vector<std::string>;
-
-/// Whether this machine lets a test have namespaces of its own.
-inline bool may_unshare() { return run_process({"unshare", "-m", "-n", "-u", "true"}).code == 0; }
-
-/// The command on a machine without mpirun, which is at `mpirun` here. Needs may_unshare().
-inline std::vector<std::string> without_mpirun(const std::string& mpirun, const std::vector<std::string>& command) {
-  std::vector<std::string> words{"unshare",
-                                 "-m",
-                                 "sh",
-                                 "-c",
-                                 "for each in " + mpirun +
-                                     " $(command -v mpirun); do mount --bind /dev/null $(readlink -f $each); done\n"
-                                     "exec \"$@\"",
-                                 "sh"};
-  words.insert(words.end(), command.begin(), command.end());
-  return words;
-}
 
 }  // namespace trireme::tests

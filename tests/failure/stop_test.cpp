@@ -41,10 +41,10 @@ std::string weights_of(const SmallRun& run) { return content_of(run.dir() + "/mo
 TEST(Stop, AtAnyMomentTheSameCommandGoesOn) {
   const Start starts[] = {
       {"one process", 1, {}, {}},
-      {"mpirun", 2, {}, {"--ranks", "2"}},
-      {"mpirun, a pipeline", 2, {}, {"--ranks", "2", "--set", "parallel.pp=2", "--set", "train.micro_batch=2"}},
-      {"our launcher", 2, {"launch", "-n", "2"}, {"--set", "parallel.plugin=low_level_zero"}},
-      {"mpirun, saves in the background",
+      {"--ranks", 2, {}, {"--ranks", "2"}},
+      {"a pipeline", 2, {}, {"--ranks", "2", "--set", "parallel.pp=2", "--set", "train.micro_batch=2"}},
+      {"trireme launch", 2, {"launch", "-n", "2"}, {"--set", "parallel.plugin=low_level_zero"}},
+      {"saves in the background",
        2,
        {},
        {"--ranks", "2", "--set", "run.async_save=true", "--set", "run.checkpoint_every=3"}},
@@ -98,8 +98,9 @@ TEST(Stop, ASignalToARankIsARequest) {
   const std::vector<std::string> again{"--max-restarts", "3"}, launch{"launch", "-n", "2"};
   auto launch_again = launch;
   launch_again.insert(launch_again.end(), again.begin(), again.end());
-  for (const auto& how : {Start{"mpirun", 2, {}, {"--ranks", "2", "--max-restarts", "3"}},
-                          Start{"our launcher", 2, launch, {}}, Start{"our launcher, restarts", 2, launch_again, {}}}) {
+  for (const auto& how :
+       {Start{"--ranks", 2, {}, {"--ranks", "2", "--max-restarts", "3"}}, Start{"trireme launch", 2, launch, {}},
+        Start{"trireme launch, restarts", 2, launch_again, {}}}) {
     SCOPED_TRACE(how.what);
     const SmallRun run(kManyLeaves, kEndless);
     const auto result = start(run, how, {.meanwhile = [&](pid_t) {
@@ -125,7 +126,8 @@ std::pair<int, int> count_checkpoints(const SmallRun& run) {
 
 // All processes are killed while a checkpoint is written in the background: the run goes on from the one before.
 TEST(Stop, AKillInABackgroundSaveCostsNoOther) {
-  const Start how{"mpirun", 2, {}, {"--ranks", "2", "--set", "run.async_save=true", "--set", "run.checkpoint_every=1"}};
+  const Start how{
+      "--ranks", 2, {}, {"--ranks", "2", "--set", "run.async_save=true", "--set", "run.checkpoint_every=1"}};
   const std::string steps = "epochs = 8\nglobal_batch = 8\nmax_norm = 1.0\n";  // 48 steps
   const SmallRun straight(kLeaves, steps), run(kLeaves, steps);
   ASSERT_EQ(start(straight, how).code, 0);
@@ -149,8 +151,8 @@ TEST(Stop, AKillInABackgroundSaveCostsNoOther) {
 
 // nohup: a run that ignores SIGHUP at its start goes on.
 TEST(Stop, AnIgnoredHangUpStaysIgnored) {
-  for (const Start& how : {Start{"one process", 1, {}, {}}, Start{"mpirun", 2, {}, {"--ranks", "2"}},
-                           Start{"our launcher", 2, {"launch", "-n", "2"}, {}}}) {
+  for (const Start& how : {Start{"one process", 1, {}, {}}, Start{"--ranks", 2, {}, {"--ranks", "2"}},
+                           Start{"trireme launch", 2, {"launch", "-n", "2"}, {}}}) {
     const SmallRun run(kLeaves, kEndless);
     const auto result = start(run, how,
                               {.meanwhile =
@@ -204,15 +206,15 @@ TEST(Stop, SaysOnceWhatIsLost) {
                     late = "; it could not save within run.stop_grace_s = 1",
                     killed = "; ranks that still ran after 1 s (--grace) were killed",
                     nothing = "; nothing of the run was saved", since = "; nothing was saved since step ";
-  const Start one{"one process", 1, {}, {}}, mpirun{"mpirun", 2, {}, {"--ranks", "2"}},
-      ours{"our launcher", 2, {"launch", "-n", "2"}, {}},
-      graced{"our launcher with a grace", 2, {"launch", "-n", "2", "--grace", "1"}, {}};
+  const Start one{"one process", 1, {}, {}}, ranks{"--ranks", 2, {}, {"--ranks", "2"}},
+      ours{"trireme launch", 2, {"launch", "-n", "2"}, {}},
+      graced{"trireme launch with a grace", 2, {"launch", "-n", "2", "--grace", "1"}, {}};
   const Lost rows[] = {
       {one, By::second_signal, false, SIGTERM, term + nothing},
       {one, By::second_signal, true, SIGHUP, "stopped by signal 1 (Hangup)" + since},
       {one, By::grace_of_run, false, SIGTERM, term + late + nothing},
-      {mpirun, By::second_signal, true, SIGTERM, term + since},
-      {mpirun, By::grace_of_run, false, SIGTERM, term + late + nothing},
+      {ranks, By::second_signal, true, SIGTERM, term + since},
+      {ranks, By::grace_of_run, false, SIGTERM, term + late + nothing},
       {ours, By::second_signal, false, SIGTERM, term + nothing},
       {ours, By::grace_of_run, true, SIGTERM, term + late + since},
       {graced, By::grace_of_launch, true, SIGTERM, term + killed + since},
@@ -231,20 +233,43 @@ TEST(Stop, SaysOnceWhatIsLost) {
   }
 }
 
+/// `trireme train` as two ranks of the user's own mpirun.
+std::vector<std::string> under_mpirun(const SmallRun& run) {
+  return {TRIREME_TEST_MPIRUN,   "-n",        "2",       "--oversubscribe",
+          "--allow-run-as-root", "--bind-to", "none",    "--quiet",
+          TRIREME_COMMAND,       "train",     run.config};
+}
+
+// It passes SIGUSR1 on.
+TEST(Stop, UnderTheUsersMpirunTheSameCommandGoesOn) {
+  const SmallRun straight(kLeaves, kSteps), run(kLeaves, kSteps);
+  ASSERT_EQ(run_process(under_mpirun(straight)).code, 0);
+  const auto stopped = run_process(under_mpirun(run), {.meanwhile = [&](pid_t mpirun) {
+                                     run.wait_for_steps();
+                                     kill(mpirun, SIGUSR1);
+                                   }});
+  EXPECT_NE(stopped.out.find("saved in " + run.dir() + "/checkpoints/"), std::string::npos) << stopped.out;
+  EXPECT_EQ(count_of(stopped.err, "trireme: stopped by signal 10"), 1) << stopped.err;
+  const auto rest = run_process(under_mpirun(run));
+  EXPECT_EQ(rest.code, 0) << rest.err;
+  EXPECT_NE(rest.out.find("resume    from "), std::string::npos) << rest.out;
+  EXPECT_TRUE(weights_of(run) == weights_of(straight));
+}
+
 // Ranks that a launcher of somebody else started: one of them says it.
 TEST(Stop, OneRankSaysWhatIsLost) {
   const SmallRun run(kManyLeaves, kEndless);
   const auto hangs = run.folder.path() + "/hangs";
+  auto command = under_mpirun(run);
+  command.insert(command.end(), {"--set", "run.stop_grace_s=1"});
   const auto result =
-      run_process({TRIREME_TEST_MPIRUN, "-n", "2", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none",
-                   "--quiet", TRIREME_COMMAND, "train", run.config, "--set", "run.stop_grace_s=1"},
-                  {.environment = {std::string("LD_PRELOAD=") + TRIREME_FAULTS,
-                                   "FAULT_FOLDER=" + run.dir() + "/checkpoints", "FAULT_WAIT=" + hangs},
-                   .meanwhile = [&](pid_t mpirun) {
-                     run.wait_for_steps();
-                     std::ofstream(hangs) << "for good";
-                     kill(mpirun, SIGUSR1);
-                   }});
+      run_process(command, {.environment = {std::string("LD_PRELOAD=") + TRIREME_FAULTS,
+                                            "FAULT_FOLDER=" + run.dir() + "/checkpoints", "FAULT_WAIT=" + hangs},
+                            .meanwhile = [&](pid_t mpirun) {
+                              run.wait_for_steps();
+                              std::ofstream(hangs) << "for good";
+                              kill(mpirun, SIGUSR1);
+                            }});
   EXPECT_EQ(count_of(result.err, "stopping: "), 1) << result.err;
   EXPECT_EQ(count_of(result.err,
                      "trireme: stopped by signal 10 (User defined signal 1); it could not save within "
@@ -271,8 +296,8 @@ TEST(Stop, ASecondSignalEndsTheRunAtOnce) {
 
 // The code is that of the rank that says why the training cannot be saved.
 TEST(Stop, AnErrorAfterTheRequestHasItsCode) {
-  for (const Start& how : {Start{"one process", 1, {}, {}}, Start{"mpirun", 2, {}, {"--ranks", "2"}},
-                           Start{"our launcher", 2, {"launch", "-n", "2"}, {}}}) {
+  for (const Start& how : {Start{"one process", 1, {}, {}}, Start{"--ranks", 2, {}, {"--ranks", "2"}},
+                           Start{"trireme launch", 2, {"launch", "-n", "2"}, {}}}) {
     const SmallRun run(kManyLeaves, kEndless);
     const auto result = start(run, how, {.meanwhile = [&](pid_t front) {
                                 run.wait_for_steps();
@@ -286,25 +311,19 @@ TEST(Stop, AnErrorAfterTheRequestHasItsCode) {
 
 // A rank that dies while it should save is no orderly stop.
 TEST(Stop, ADeathAfterTheRequestIsReported) {
-  for (const bool by_mpirun : {true, false}) {
-    if (!by_mpirun && !may_unshare()) continue;
-    SCOPED_TRACE(by_mpirun ? "mpirun" : "our launcher");
-    const SmallRun run(kLeaves, kEndless);
-    const std::vector<std::string> command{TRIREME_COMMAND, "train", run.config, "--ranks", "2"};
-    const auto result =
-        run_process(by_mpirun ? command : without_mpirun(TRIREME_TEST_MPIRUN, command), {.meanwhile = [&](pid_t front) {
-                      run.wait_for_steps();
-                      const auto ranks = ranks_of(run);
-                      ASSERT_EQ(ranks.size(), 2U);
-                      kill(ranks[1], SIGSTOP);
-                      kill(front, SIGINT);
-                      std::this_thread::sleep_for(std::chrono::milliseconds(300));
-                      kill(ranks[1], SIGKILL);
-                    }});
-    EXPECT_EQ(result.code, 5) << result.err;
-    EXPECT_NE(result.err.find("was killed by signal 9"), std::string::npos) << result.err;
-    run.expect_all_gone();
-  }
+  const SmallRun run(kLeaves, kEndless);
+  const auto result = run.train(2, {}, {.meanwhile = [&](pid_t front) {
+                                  run.wait_for_steps();
+                                  const auto ranks = ranks_of(run);
+                                  ASSERT_EQ(ranks.size(), 2U);
+                                  kill(ranks[1], SIGSTOP);
+                                  kill(front, SIGINT);
+                                  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+                                  kill(ranks[1], SIGKILL);
+                                }});
+  EXPECT_EQ(result.code, 5) << result.err;
+  EXPECT_NE(result.err.find("was killed by signal 9"), std::string::npos) << result.err;
+  run.expect_all_gone();
 }
 
 /// Puts a file where a folder is or will be, at once, since the run saves meanwhile.
@@ -348,7 +367,7 @@ char state_of(pid_t process) {
 // Ctrl-Z pauses the ranks too, which the terminal does not reach.
 TEST(Stop, APauseStopsTheRanks) {
   for (const Start& how :
-       {Start{"mpirun", 2, {}, {"--ranks", "2"}}, Start{"our launcher", 2, {"launch", "-n", "2"}, {}}}) {
+       {Start{"--ranks", 2, {}, {"--ranks", "2"}}, Start{"trireme launch", 2, {"launch", "-n", "2"}, {}}}) {
     const SmallRun run(kLeaves, kEndless);
     const auto result = start(run, how, {.meanwhile = [&](pid_t front) {
                                 run.wait_for_steps();

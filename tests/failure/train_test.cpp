@@ -344,10 +344,10 @@ TEST(Train, StopsOnASignalAtTheStart) {
   }
 }
 
-/// The number that mpirun gave a process; -1: none.
+/// The rank of a process; -1: none.
 int rank_of(pid_t id) {
   std::ifstream file("/proc/" + std::to_string(id) + "/environ");
-  const std::string name = "OMPI_COMM_WORLD_RANK=";
+  const std::string name = "RANK=";
   for (std::string variable; std::getline(file, variable, '\0');)
     if (variable.rfind(name, 0) == 0) return std::atoi(variable.c_str() + name.size());
   return -1;

@@ -1,6 +1,6 @@
 // Hosts without a shared file system: each keeps what its ranks have written, and the same layout goes on from it; what
-// another layout lacks is named. A script plays the remote shell; the hosts have working folders of their own, and the
-// run's folder is relative.
+// another layout lacks is named. A script plays the hosts: it sets which host and which rank there mpirun names, and
+// the working folder, in which the run's folder is.
 #include <gtest/gtest.h>
 
 #include "tests/parity/resume.h"
@@ -13,10 +13,11 @@ class HostsResume : public Resume {
  protected:
   void SetUp() override {
     Resume::SetUp();
-    std::ofstream(root_ / "rsh") << "#!/bin/sh\nshift\nexec sh -c \"$*\"\n";
-    std::ofstream(root_ / "rank") << "#!/bin/sh\ncd " << root_.string()
-                                  << "/host-$GROUP_RANK && exec " TRIREME_COMMAND " \"$@\"\n";
-    for (const char* script : {"rsh", "rank"}) fs::permissions(root_ / script, fs::perms::owner_all);
+    std::ofstream(root_ / "rank") << "#!/bin/sh\nexport OMPI_COMM_WORLD_LOCAL_RANK=$((OMPI_COMM_WORLD_RANK % 2)) "
+                                     "OMPI_COMM_WORLD_LOCAL_SIZE=2\ncd "
+                                  << root_.string()
+                                  << "/host-$((OMPI_COMM_WORLD_RANK / 2)) && exec " TRIREME_COMMAND " \"$@\"\n";
+    fs::permissions(root_ / "rank", fs::perms::owner_all);
     for (const char* host : {"host-0", "host-1"}) {
       fs::create_directories(root_ / host / "texts");
       std::ofstream text(root_ / host / "texts/a.txt");
@@ -26,10 +27,10 @@ class HostsResume : public Resume {
 
   /// Returns the exit code; the output is in NAME.log.
   int try_on_hosts(const std::string& name, const std::string& keys) const {
-    // An address for documentation stands for the other host: no network has it.
-    return run(name, std::string(TRIREME_COMMAND) + " launch -n 4 --hosts localhost:2,192.0.2.1:2 --rsh " +
-                         (root_ / "rsh").string() + " " + (root_ / "rank").string() + " train ../run.toml" +
-                         common(name) + keys);
+    return run(name, TRIREME_TEST_MPIRUN
+                         " -n 4 --oversubscribe --allow-run-as-root --bind-to none --quiet --mca "
+                         "mpi_yield_when_idle 1 " +
+                         (root_ / "rank").string() + " train ../run.toml" + common(name) + keys);
   }
   void on_hosts(const std::string& name, const std::string& keys) const {
     ASSERT_EQ(try_on_hosts(name, keys), 0) << keys << "\n" << log(name);

@@ -111,11 +111,11 @@ TEST(Detect, reads_each_launcher) {
       {kTorchrun, Launcher::torchrun, 5, 8, 1, 4, "torchrun, 8 ranks on 2 hosts", "29500.h.none.."},
       {without(kTorchrun, "TORCHELASTIC_RUN_ID"), Launcher::torchrun, 5, 8, 1, 4, "torchrun, 8 ranks on 2 hosts",
        "29500.h..."},
-      {with(kTorchrun, {{"TRIREME_LAUNCHER", "launch"}}), Launcher::launch, 5, 8, 1, 4,
-       "trireme launch, 8 ranks on 2 hosts", "29500.h.none.."},
+      {with(kTorchrun, {{"TRIREME_LAUNCHER", "launch"}}), Launcher::launch, 5, 8, 1, 4, "8 ranks on 2 hosts",
+       "29500.h.none.."},
       // Our own launchers may run inside any other.
       {with(with(kTorchrun, {{"TRIREME_LAUNCHER", "spawn"}}), kMpirun), Launcher::spawn, 5, 8, 1, 4,
-       "trireme::spawn, 8 ranks on 2 hosts", "29500.h.none.."},
+       "8 ranks on 2 hosts", "29500.h.none.."},
       {with(kSrun, {{"SLURM_JOB_ID", "9"}}), Launcher::srun, 6, 7, 2, 3, "srun, 7 ranks on 3 hosts", "9.0."},
       {kSrun, Launcher::srun, 6, 7, 2, 3, "srun, 7 ranks on 3 hosts"},
       // A batch script has a Slurm rank, but runs once.

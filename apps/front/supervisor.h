@@ -1,0 +1,44 @@
+// Starts the ranks of a command on this machine, forwards their output and the signals to this process, and ends all of
+// them when one fails. Says, once, why a run has failed.
+#pragma once
+
+#include <chrono>
+
+#include "apps/front/event_loop.h"
+#include "apps/front/local_ranks.h"
+#include "apps/front/verdict.h"
+
+namespace trireme::apps {
+
+struct StartOptions {
+  Program program{};
+  int ranks = 1;
+  bool tag_output = false;
+  Ranks kind = Ranks::of_any_program;
+  std::chrono::seconds grace{15};  ///< that ranks have to end after a signal
+  OnStop on_stop = OnStop::end;
+};
+
+/// One for each command: it takes the signals to this process from its beginning to its end, so that one that comes
+/// between two starts ends the command too.
+class Supervisor {
+ public:
+  /// Runs the ranks until they end. If one fails, the others get SIGTERM, and SIGKILL if they still run after seconds.
+  /// The exit code is that of the first rank that failed (128 + n after signal n), or 128 + n if signal n to this
+  /// process ended the run; one message says why. @throws ConfigError when the program cannot be executed
+  RunEnd run(const StartOptions& options);
+  /// Runs a program that is no rank, whose output is shown or dropped: one that checks a command before its ranks
+  /// start. RunEnd::code is 0 when a signal that did not come from here has ended it: the ranks then report errors
+  /// themselves.
+  /// @throws ConfigError
+  RunEnd check(const Program& program, Report report);
+  /// Waits. Returns the signal that ends the command if one has come, else 0.
+  int wait(std::chrono::milliseconds time);
+
+ private:
+  EventLoop loop_;
+  SignalQueue signals_;
+  int stop_ = 0;  ///< the signal that ends the command and came while nothing ran; 0: none
+};
+
+}  // namespace trireme::apps

@@ -1,0 +1,99 @@
+#include "apps/front/worker.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "apps/command_line.h"
+#include "apps/front/libraries.h"
+#include "apps/front/programs.h"
+#include "apps/report.h"
+#include "core/base/environment.h"
+#include "core/base/error.h"
+
+namespace trireme::apps {
+namespace {
+
+/// libgomp crashes when it cannot create the threads that OMP_NUM_THREADS asks for. @throws ConfigError
+void check_openmp_threads() {
+  constexpr long kMost = 4096;
+  const auto text = environment("OMP_NUM_THREADS");
+  if (text.empty()) return;
+  char* end = nullptr;
+  const long threads = std::strtol(text.c_str(), &end, 10);
+  const bool ends = *end == '\0' || *end == ',';  // a list has a number for each level of nesting
+  if (end == text.c_str() || !ends || threads < 1 || threads > kMost)
+    throw ConfigError(fmt::format("OMP_NUM_THREADS={}: must be a number from 1 to {}", text, kMost));
+}
+
+/// Sets the worker's library paths and the like in this process's environment, once. @throws ConfigError
+void prepare_environment() {
+  static bool prepared = false;
+  if (std::exchange(prepared, true)) return;
+  check_openmp_threads();
+  set_library_paths(prefix());
+  export_terminal(in_launched_world());
+  // OpenMP threads spin while they wait unless configured otherwise. With loader threads and other ranks on the same
+  // cores, that costs more than it saves.
+  setenv("OMP_WAIT_POLICY", "passive", 0);
+}
+
+/// The worker of this installation, ../libexec/trireme/trireme-worker relative to this program's folder, with these
+/// arguments. @throws ConfigError when it does not exist
+Program worker(const std::vector<std::string>& arguments) {
+  const auto path = prefix() + "/" TRIREME_LIBEXEC "/trireme-worker";
+  if (!is_program(path))
+    throw ConfigError(fmt::format("{} is missing: the build or the installation is not complete", path));
+  prepare_environment();
+  Program program{{path}, whole_environment()};
+  program.words.insert(program.words.end(), arguments.begin(), arguments.end());
+  return program;
+}
+
+}  // namespace
+
+bool in_launched_world() {
+  const auto set = [](const char* name) { return std::getenv(name) != nullptr; };
+  if (set("OMPI_COMM_WORLD_SIZE") || set("TORCHELASTIC_RUN_ID")) return true;
+  if (set("RANK") && set("WORLD_SIZE") && set("MASTER_ADDR")) return true;
+  const char* of_another_mpi = std::getenv("PMI_SIZE");  // the worker rejects this launcher
+  if (of_another_mpi != nullptr && std::atoi(of_another_mpi) > 1) return true;
+  // An interactive step of Slurm is a shell, which may start ranks.
+  const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
+  return set("SLURM_STEP_ID") && set("SLURM_PROCID") && tasks != nullptr && std::strcmp(tasks, "1") != 0;
+}
+
+int launched_rank() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "RANK", "PMI_RANK", "SLURM_PROCID"})
+    if (const char* rank = std::getenv(name)) return std::atoi(rank);
+  return 0;
+}
+
+void become_worker(const std::vector<std::string>& arguments) {
+  auto program = worker(arguments);
+  execv(program.words[0].c_str(), pointers(program.words).data());
+  throw ConfigError(fmt::format("cannot run {}: {}", program.words[0], std::strerror(errno)));
+}
+
+RunEnd check(Supervisor& supervisor, const std::vector<std::string>& arguments, Report report) {
+  auto program = worker(arguments);
+  program.environment.push_back(fmt::format("{}=1", kCheckVariable));
+  return supervisor.check(program, report);
+}
+
+RunEnd run_ranks(Supervisor& supervisor, std::int64_t ranks, std::int64_t threads,
+                 const std::vector<std::string>& arguments, Check first, OnStop on_stop) {
+  auto program = worker(arguments);
+  if (first == Check::yes)
+    if (auto checked = check(supervisor, arguments); checked.code != 0) return checked;
+  set_variable(program.environment, "TRIREME_RANKS", std::to_string(ranks));
+  if (threads > 0) set_variable(program.environment, "OMP_NUM_THREADS", std::to_string(threads));
+  return supervisor.run(
+      {.program = std::move(program), .ranks = static_cast<int>(ranks), .kind = Ranks::of_trireme, .on_stop = on_stop});
+}
+
+}  // namespace trireme::apps

@@ -1,0 +1,31 @@
+// The worker: the program that does the work. Executed in place of this process, once to check a command, or as ranks.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "apps/front/supervisor.h"
+#include "apps/front/verdict.h"
+
+namespace trireme::apps {
+
+/// True when a launcher (mpirun, srun, torchrun, `trireme launch`) started this process.
+bool in_launched_world();
+/// The rank that the launcher gave this process; 0 if it gave none.
+int launched_rank();
+
+/// Replaces this process by the worker with these arguments (argv[1] onwards). @throws ConfigError on failure
+[[noreturn]] void become_worker(const std::vector<std::string>& arguments);
+
+/// Runs the worker once in a new process, which checks the command. RunEnd::code is 0 without an error.
+RunEnd check(Supervisor& supervisor, const std::vector<std::string>& arguments, Report report = Report::yes);
+
+/// Whether one worker first checks for errors that otherwise every rank would report after its start.
+enum class Check { no, yes };
+
+/// Runs `ranks` workers until they end. `threads`: of each rank for computing; 0: its own choice. @throws ConfigError
+RunEnd run_ranks(Supervisor& supervisor, std::int64_t ranks, std::int64_t threads,
+                 const std::vector<std::string>& arguments, Check first, OnStop on_stop = OnStop::end);
+
+}  // namespace trireme::apps
