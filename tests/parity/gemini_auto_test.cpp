@@ -73,10 +73,7 @@ TEST_F(GeminiAuto, EqualsOneProcessAtEveryLimit) {
     const char* keys;
   };
   for (const bool recompute : {false, true}) {
-    const auto expected = [&] {
-      const memory::OfHost not_the_run;
-      return reference(make_case("", recompute));
-    }();
+    const auto& expected = reference(make_case("", recompute));
     for (const auto& [times, keys] : {Row{1.02, ""}, Row{1.5, "gpu_margin_mem_ratio = 0.5\nmax_prefetch = 2\n"},
                                       Row{4, "gpu_margin_mem_ratio = 1.0\n"}}) {
       SCOPED_TRACE(fmt::format("{} x what static offload needs; recompute {}; {}", times, recompute, keys));

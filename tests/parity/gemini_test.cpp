@@ -76,7 +76,7 @@ INSTANTIATE_TEST_SUITE_P(Options, Gemini,
 // max_norm, a key of [train], may be set in the plugin's section instead.
 TEST(GeminiKeys, MaxNormOfTheSectionClips) {
   auto c = cross({{"clip", ""}}, {Case{.name = "section", .micro_batch = 1, .max_norm = 0.3}}).front();
-  const auto expected = reference(c);
+  const auto& expected = reference(c);
   c.max_norm = 0;
   c.plugin += "\nmax_norm = 0.3";
   expect_same(c, expected);
@@ -102,7 +102,7 @@ TEST(GeminiKeys, SearchKeysGiveTheSizeOfChunks) {
 
 TEST(GeminiKeys, NormTypeInfIsTheLargestElement) {
   const auto c = cross({{"inf", "norm_type = \"inf\""}}, {Case{.name = "norm", .steps = 1}}).front();
-  const auto expected = reference(c);
+  const auto& expected = reference(c);
   double largest = 0;
   for (const auto& [name, gradient] : expected.gradients.front())
     largest = std::max(largest, gradient.abs().max().item<double>());

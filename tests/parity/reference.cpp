@@ -2,11 +2,14 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros_like.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 
+#include "core/base/memory.h"
 #include "core/base/random.h"
 #include "core/base/text.h"
 #include "core/optim/curves.h"
@@ -102,7 +105,24 @@ data::LoaderOptions make_loader(const Case& c) {
   return loader;
 }
 
-Trace reference(const Case& c) {
+namespace {
+
+/// Alike for cases that differ in their layout alone.
+std::string numbers_of(const Case& c) {
+  const auto lora = c.lora.value_or(nn::LoraOptions{.rank = 0});
+  return fmt::format("{} {}",
+                     fmt::join({c.samples, c.global_batch, c.steps, c.hidden, c.mlp, c.layers, c.heads, c.pixels,
+                                c.patch, c.width, lora.rank, static_cast<std::int64_t>(c.vocabulary)},
+                               " "),
+                     fmt::join({c.dropout, c.max_norm, c.smoothing, lora.alpha, lora.dropout}, " ")) +
+         fmt::format(" {:d}{:d}{:d}{:d}{:d}{:d}{:d} {};{};{};{};{};{}", c.adamw, c.unused_block, c.rare, c.adapted,
+                     c.in_place, c.twice, c.everywhere, c.train, fmt::join(c.freeze, ","), fmt::join(c.no_decay, ","),
+                     fmt::join(lora.target, ","), fmt::join(lora.train.value_or(std::vector<std::string>{"-"}), ","),
+                     fmt::join(lora.heads, ","));
+}
+
+Trace compute_reference(const Case& c) {
+  const memory::OfHost not_the_run;
   const auto model = make_model(c);
   nn::materialize(*model, kSeed, at::kDouble, at::kCPU);
   auto parameters = nn::parameters(*model);
@@ -148,6 +168,15 @@ Trace reference(const Case& c) {
   }
   for (const auto& p : parameters) trace.weights[p.name] = p.value.detach().clone();
   return trace;
+}
+
+}  // namespace
+
+const Trace& reference(const Case& c) {
+  static std::map<std::string, Trace> known;
+  const auto numbers = numbers_of(c);
+  const auto found = known.find(numbers);
+  return found != known.end() ? found->second : known.emplace(numbers, compute_reference(c)).first->second;
 }
 
 std::pair<double, std::string> distance(const Named& got, const Named& expected, double bound) {

@@ -26,8 +26,8 @@ Named start(const Case& c);
 BoostOptions make_options(const Case& c);
 data::LoaderOptions make_loader(const Case& c);
 
-/// The losses, norms, gradients and weights that every layout must give.
-Trace reference(const Case& c);
+/// The losses, norms, gradients and weights that every layout must give. Computed once for all layouts of a case.
+const Trace& reference(const Case& c);
 
 /// C1's measure: |g - ref| <= bound * max(|ref|, 1e-6 * global norm), 2-norms. Returns the largest quotient of the two
 /// sides, with the name it belongs to: at most 1 when the contract holds.

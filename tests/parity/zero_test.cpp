@@ -112,7 +112,7 @@ TEST(ZeroRules, OptionsThatRoundStayNearFloat64) {
 TEST(ZeroRules, NormTypeInfIsTheLargestElement) {
   const auto c = cross({{"inf", "norm_type = \"inf\""}}, {Case{.name = "norm", .steps = 1}}).front();
   double largest = 0;
-  const auto expected = reference(c);
+  const auto& expected = reference(c);
   for (const auto& [name, gradient] : expected.gradients.front())
     largest = std::max(largest, gradient.abs().max().item<double>());
   EXPECT_NEAR(by_pieces(c).norms.front(), largest, kBound * largest);
