@@ -359,7 +359,7 @@ TEST(World, refuses_what_has_no_transport) {
   const LaunchInfo torchrun{Launcher::torchrun, 1, 4, 1, 4};
   expect_start_refuses<ConfigError>(torchrun, "cpu", "MASTER_ADDR");
   for (const auto launcher : {Launcher::torchrun, Launcher::launch, Launcher::spawn})
-    expect_start_refuses<ConfigError>({launcher, 1, 4, 1, 2}, "cpu", ", 4 ranks on 2 hosts: without MPI, CPU ranks");
+    expect_start_refuses<ConfigError>({launcher, 1, 4, 1, 2}, "cpu", "4 ranks on 2 hosts: without MPI, CPU ranks");
   expect_start_refuses<ConfigError>({}, "gpu", "auto, cpu or cuda");
   if (cuda_device_count() == 0) expect_start_refuses<ConfigError>({}, "cuda", "no device");
 }

@@ -170,6 +170,7 @@ TEST(NativeWire, refuses_ranks_that_it_cannot_work_with) {
   };
   for (const auto& [says, words, expected] : cases) {
     c10d::HashStore store;
+    store.setTimeout(kPatience);
     std::string answer;
     std::thread other([&] {
       const char* key = "cards/";
