@@ -85,7 +85,7 @@ void overlap(const Group& group, std::int64_t bytes, int rounds) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const auto info = trireme::comm::detect();
+  const auto info = trireme::detect_launch();
   const auto world = trireme::comm::World::start(info, {.device = "cpu"});
   const auto& group = world->group();
   const bool mpi = world->transport().starts_with("Open MPI");

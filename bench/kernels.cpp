@@ -72,7 +72,7 @@ struct Setting {
 };
 
 int run(Setting setting) {
-  const auto world = comm::World::start(comm::detect(), {.device = setting.device});
+  const auto world = comm::World::start(detect_launch(), {.device = setting.device});
   const auto device = world->device();
   const bool cpu = device.is_cpu();
   if (setting.size.empty()) setting.size = cpu ? "small" : "base";

@@ -111,7 +111,7 @@ function(trireme_add_test name)
 endfunction()
 
 # trireme_add_ranks_test(name RANKS 2 4 [MPI 2 4] SOURCES ...): the program under `trireme launch`, one CTest entry a number
-# of ranks; with MPI also under mpirun (name_mpi_2). The program has its own main (tests/mpi/main.cpp) and fails, never
+# of ranks; with MPI also under mpirun (name_mpi_2). The program has its own main (tests/ranks/main.cpp) and fails, never
 # skips, when started with another number of ranks. The ranks compare each operation before it runs (WorldOptions::check),
 # except in a program that is UNCHECKED, because it counts messages or measures time.
 function(trireme_add_ranks_test name)
@@ -119,7 +119,7 @@ function(trireme_add_ranks_test name)
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
-  add_executable(${name} ${arg_SOURCES} ${PROJECT_SOURCE_DIR}/tests/mpi/main.cpp)
+  add_executable(${name} ${arg_SOURCES} ${PROJECT_SOURCE_DIR}/tests/ranks/main.cpp)
   target_link_libraries(${name} PRIVATE trireme trireme_options GTest::gtest ${arg_LIBRARIES})
   target_compile_definitions(${name} PRIVATE TRIREME_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
     TRIREME_TEST_CHECK=$<NOT:$<BOOL:${arg_UNCHECKED}>>)

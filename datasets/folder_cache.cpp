@@ -89,7 +89,7 @@ OpenedIndex read_or_list(const std::string& path, bool skip_bad, const Log& log)
 
 }  // namespace
 
-OpenedIndex open_folder_index(const std::string& path, bool skip_bad, const Log& log, const comm::LaunchInfo& launch) {
+OpenedIndex open_folder_index(const std::string& path, bool skip_bad, const Log& log, const LaunchInfo& launch) {
   OpenedIndex out;
   auto bytes = comm::share_on_host(launch, "list " + path, [&] {
     out = read_or_list(path, skip_bad, log);

@@ -26,7 +26,6 @@ struct OpenedIndex {
 
 /// A cache that cannot be read is the same as none; if it cannot be written, `log` gets a note.
 /// @throws DataError as list_image_folder() (image_folder.h)
-OpenedIndex open_folder_index(const std::string& path, bool skip_bad, const Log& log,
-                              const comm::LaunchInfo& launch = {});
+OpenedIndex open_folder_index(const std::string& path, bool skip_bad, const Log& log, const LaunchInfo& launch = {});
 
 }  // namespace trireme::datasets

@@ -138,7 +138,7 @@ int run(const EnvCommand&) {
   row("cores", cores());
   row("LibTorch uses", fmt::format("{} threads, {}", at::get_num_threads(), at::get_cpu_capability()));
   row("memory", memory());
-  row("started by", comm::detect().text());
+  row("started by", detect_launch().text());
   row("environment", variables());
   return 0;
 }

@@ -85,7 +85,7 @@ int run(const EvalCommand& command) {
   }
   std::optional<train::Prepared> prepared;
   return run_on_ranks(
-      [&](const comm::LaunchInfo& info) {
+      [&](const LaunchInfo& info) {
         if (command.is_checkpoint) show_checkpoint(command, info.rank);
         auto config = eval_config(command, info.size, Log(info.rank));
         const auto options = world_options(config);

@@ -96,7 +96,7 @@ int run(const GenerateCommand& command) {
   if (command.is_checkpoint) open_checkpoint(command.weights, checkpoint::Verify::content);
   auto config = config_of(command);
   const auto options = world_options(config);
-  const comm::LaunchInfo alone;  // also under mpirun, where only the first process gets here
+  const LaunchInfo alone;  // also under mpirun, where only the first process gets here
   tune_process(config, alone);
   const auto prepared = train::prepare_generation(std::move(config), alone, command.weights, Log());
   const auto tokenizer = tokenizer_for(command, prepared);

@@ -75,7 +75,7 @@ int run(const PredictCommand& command) {
   if (command.is_checkpoint) open_checkpoint(command.weights, checkpoint::Verify::content);
   auto config = single_process_config(command);
   const auto options = world_options(config);
-  const comm::LaunchInfo alone;  // also under mpirun, where only the first process gets here
+  const LaunchInfo alone;  // also under mpirun, where only the first process gets here
   tune_process(config, alone);
   auto prepared = train::prepare(std::move(config), alone, command.weights, Log(), command.images);
   if (command.batch) prepared.eval_batch = *command.batch;

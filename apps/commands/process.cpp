@@ -106,7 +106,7 @@ comm::WorldOptions world_options(const train::RunConfig& config) {
           .bind = config.run.bind == "auto"};
 }
 
-void tune_process(const train::RunConfig& config, const comm::LaunchInfo& info) {
+void tune_process(const train::RunConfig& config, const LaunchInfo& info) {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   memory::count(static_cast<std::int64_t>(config.run.memory_mb * 1024 * 1024));

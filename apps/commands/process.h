@@ -13,7 +13,7 @@ namespace trireme::apps {
 comm::WorldOptions world_options(const train::RunConfig& config);
 /// Sets this rank's number of compute threads, the limit on its tensors, and allocator options that keep the memory of
 /// activations from step to step.
-void tune_process(const train::RunConfig& config, const comm::LaunchInfo& info);
+void tune_process(const train::RunConfig& config, const LaunchInfo& info);
 
 /// Whether this process checks a command with `--ranks N` for N ranks without being one of them: see front/launch.h.
 bool is_check();

@@ -31,7 +31,7 @@ int run(const CheckCommand& command) {
 int run(const RecordCommand& command) {
   std::optional<train::Prepared> prepared;
   return run_on_ranks(
-      [&](const comm::LaunchInfo& info) {
+      [&](const LaunchInfo& info) {
         auto config = load_with_layout(command.config, command.set, parse_layout(command.layout));
         const auto options = world_options(config);
         tune_process(config, info);

@@ -64,24 +64,24 @@ std::string command_to_go_on(const TrainCommand& command, bool said_where) {
 }
 
 /// What the user sees last of a run that a signal has stopped. `front`: our launcher names the signal itself.
-void say_how_to_go_on(const TrainCommand& command, const comm::LaunchInfo& info, const train::StoppedBySignal& stop,
+void say_how_to_go_on(const TrainCommand& command, const LaunchInfo& info, const train::StoppedBySignal& stop,
                       bool said_where) {
   const bool by_front = std::getenv("TRIREME_RANKS") != nullptr;
-  const bool is_whole = by_front || info.launcher == comm::Launcher::alone;
+  const bool is_whole = by_front || info.launcher == Launcher::alone;
   const char* same = said_where ? "with the same command and --resume auto" : "with the same command";
   // Not broken into lines, so that it can be copied.
   if (!stop.saved().empty())
     put(fmt::format("go on     {}\n", is_whole ? command_to_go_on(command, said_where) : same));
-  if (!by_front && info.launcher != comm::Launcher::launch) say_error(stop.what());
+  if (!by_front && info.launcher != Launcher::launch) say_error(stop.what());
 }
 
 /// Says an error that ends the training before the training waits for a checkpoint in flight, whose disk may hang.
 struct SayErrors final : train::RunCallback {
-  explicit SayErrors(const comm::LaunchInfo& info) : info_(info) {}
+  explicit SayErrors(const LaunchInfo& info) : info_(info) {}
   void on_exception(const std::exception_ptr& error) override { say_early(error, info_); }
 
  private:
-  comm::LaunchInfo info_;
+  LaunchInfo info_;
 };
 
 }  // namespace
@@ -94,7 +94,7 @@ int run(const TrainCommand& command) {
   std::optional<train::Prepared> prepared;
   int stopped = 0;
   const int failed = run_on_ranks(
-      [&](const comm::LaunchInfo& info) {
+      [&](const LaunchInfo& info) {
         auto config = load(command);
         const auto options = world_options(config);
         tune_process(config, info);

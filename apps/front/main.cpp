@@ -20,7 +20,9 @@
 #include "apps/front/verify.h"
 #include "apps/front/worker.h"
 #include "apps/report.h"
+#include "core/base/environment.h"
 #include "core/base/error.h"
+#include "core/launch/launch_info.h"
 
 namespace trireme::apps {
 namespace {
@@ -37,7 +39,7 @@ void refuse_fixed_size(const config::Table& root) {
 // one does.
 int start(const std::string& path, const std::vector<std::string>& set, const std::optional<std::int64_t>& ranks,
           const std::vector<std::string>& arguments, const TrainCommand* train = nullptr) {
-  if (in_launched_world()) become_worker(arguments);  // all ranks are started already: the worker reports errors once
+  if (detect_launch().size > 1) become_worker(arguments);  // all ranks are started already: one reports errors
   keep_config(path);
   const auto root = read_config(path, set);
   if (train != nullptr && train->min_ranks) refuse_fixed_size(root);
@@ -105,7 +107,15 @@ int fail(const char* what, int code) {
 
 int run(int argc, char** argv) {
   forget_config();
-  const bool launched = in_launched_world(), first = !launched || launched_rank() == 0;
+  LaunchInfo info;
+  try {
+    info = detect_launch();
+  } catch (const ConfigError& error) {
+    const auto rank_of_other_mpi = environment("PMI_RANK");
+    const bool says = rank_of_other_mpi.empty() || rank_of_other_mpi == "0";
+    return says ? fail(error.what(), static_cast<int>(error.code())) : static_cast<int>(error.code());
+  }
+  const bool first = info.rank == 0;
   std::array<char, PATH_MAX> working_dir{};
   if (getcwd(working_dir.data(), working_dir.size()) == nullptr && errno == ENOENT)
     return !first
@@ -114,7 +124,7 @@ int run(int argc, char** argv) {
   std::optional<Command> command;
   try {
     command = parse_command_line(argc, argv);
-    if (launched) refuse_beside_launcher(*command);
+    if (info.size > 1) refuse_beside_launcher(*command);
   } catch (const Error& error) {
     // All ranks have the same error. Rank 0 prints it and gives the exit code; a failure of another rank would end the
     // run before that.

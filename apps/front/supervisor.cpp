@@ -17,7 +17,7 @@
 #include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/base/repeated_signal.h"
-#include "core/comm/rank_variables.h"
+#include "core/launch/rank_variables.h"
 
 namespace trireme::apps {
 namespace {
@@ -42,17 +42,15 @@ struct Cause {
 };
 
 /// Each rank's program with its variables, which replace what the environment has.
-std::vector<Program> programs_of(const StartOptions& options, const comm::StoreSocket& store,
-                                 const FlightWatch& watch) {
+std::vector<Program> programs_of(const StartOptions& options, const StoreSocket& store, const FlightWatch& watch) {
   std::vector<Program> programs;
   for (int rank = 0; rank < options.ranks; ++rank) {
     auto& [words, environment] = programs.emplace_back(options.program);
     std::erase_if(environment, [](const std::string& variable) { return variable.starts_with("TRIREME_STORE_FD="); });
     watch.set_variable(environment);
-    for (const auto& [name, value] : comm::thread_variables(options.ranks, !comm::host_has_gpu(), environment))
+    for (const auto& [name, value] : thread_variables(options.ranks, !host_has_gpu(), environment))
       set_variable(environment, name, value);
-    for (const auto& [name, value] :
-         comm::rank_variables(rank, options.ranks, store.port(), "launch", store.descriptor()))
+    for (const auto& [name, value] : rank_variables(rank, options.ranks, store.port(), "launch", store.descriptor()))
       set_variable(environment, name, value);
   }
   return programs;
@@ -124,7 +122,7 @@ RunEnd Run::until_end() {
 }
 
 void Run::start() {
-  const comm::StoreSocket store;  // rank 0 gets it
+  const StoreSocket store;  // rank 0 gets it
   const auto on_output = [this](int rank, int stream, std::string_view text) {
     if (stream == STDERR_FILENO && !text.empty()) complained_.insert(rank);
     outputs_[stream == STDERR_FILENO ? 1 : 0].add(rank, text);

@@ -14,6 +14,7 @@
 #include "apps/report.h"
 #include "core/base/environment.h"
 #include "core/base/error.h"
+#include "core/launch/launch_info.h"
 
 namespace trireme::apps {
 namespace {
@@ -36,7 +37,7 @@ void prepare_environment() {
   if (std::exchange(prepared, true)) return;
   check_openmp_threads();
   set_library_paths(prefix());
-  export_terminal(in_launched_world());
+  export_terminal(detect_launch().launcher != Launcher::alone);
   // OpenMP threads spin while they wait unless configured otherwise. With loader threads and other ranks on the same
   // cores, that costs more than it saves.
   setenv("OMP_WAIT_POLICY", "passive", 0);
@@ -55,23 +56,6 @@ Program worker(const std::vector<std::string>& arguments) {
 }
 
 }  // namespace
-
-bool in_launched_world() {
-  const auto set = [](const char* name) { return std::getenv(name) != nullptr; };
-  if (set("OMPI_COMM_WORLD_SIZE") || set("TORCHELASTIC_RUN_ID")) return true;
-  if (set("RANK") && set("WORLD_SIZE") && set("MASTER_ADDR")) return true;
-  const char* of_another_mpi = std::getenv("PMI_SIZE");  // the worker rejects this launcher
-  if (of_another_mpi != nullptr && std::atoi(of_another_mpi) > 1) return true;
-  // An interactive step of Slurm is a shell, which may start ranks.
-  const char* tasks = std::getenv("SLURM_STEP_NUM_TASKS");
-  return set("SLURM_STEP_ID") && set("SLURM_PROCID") && tasks != nullptr && std::strcmp(tasks, "1") != 0;
-}
-
-int launched_rank() {
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "RANK", "PMI_RANK", "SLURM_PROCID"})
-    if (const char* rank = std::getenv(name)) return std::atoi(rank);
-  return 0;
-}
 
 void become_worker(const std::vector<std::string>& arguments) {
   auto program = worker(arguments);

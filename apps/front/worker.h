@@ -10,11 +10,6 @@
 
 namespace trireme::apps {
 
-/// True when a launcher (mpirun, srun, torchrun, `trireme launch`) started this process.
-bool in_launched_world();
-/// The rank that the launcher gave this process; 0 if it gave none.
-int launched_rank();
-
 /// Replaces this process by the worker with these arguments (argv[1] onwards). @throws ConfigError on failure
 [[noreturn]] void become_worker(const std::vector<std::string>& arguments);
 

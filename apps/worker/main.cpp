@@ -1,6 +1,7 @@
 // trireme-worker: `trireme` starts it, as one process or as ranks. It links libtrireme and LibTorch and does the work.
 #include <c10/util/Logging.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -49,6 +50,14 @@ void quieten_libtorch() {
   c10::initLogging();
 }
 
+// Each rank of a world is a connection of rank 0, which serves the store.
+void allow_open_files() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
 }  // namespace
 }  // namespace trireme::apps
 
@@ -58,6 +67,7 @@ int main(int argc, char** argv) {
   std::set_terminate(on_terminate);
   signal(SIGXFSZ, SIG_IGN);  // a file size limit makes the write fail, which is reported like a full disk
   quieten_libtorch();
+  allow_open_files();
   int code = 0;
   try {
     code = run_command(argc, argv);

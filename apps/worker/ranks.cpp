@@ -22,9 +22,9 @@ namespace {
 
 // Waits so that rank 0 can report the same error and end all ranks, but not too long for the user. When ranks share
 // cores, more of them means a later start.
-void let_others_speak(const comm::LaunchInfo& info, int exit_code) {
+void let_others_speak(const LaunchInfo& info, int exit_code) {
   // Our launcher ends the ranks that have lost a peer, and reports why that one ended.
-  if (info.launcher == comm::Launcher::launch && exit_code == static_cast<int>(ExitCode::communication))
+  if (info.launcher == Launcher::launch && exit_code == static_cast<int>(ExitCode::communication))
     std::this_thread::sleep_for(std::chrono::seconds(2));
   if (info.rank == 0) return;
   const auto wait = std::chrono::milliseconds(3000 + 100 * std::min(info.rank, 50));
@@ -33,12 +33,12 @@ void let_others_speak(const comm::LaunchInfo& info, int exit_code) {
 
 std::atomic<bool> said_early = false;
 
-void say_message(const Verdict& verdict, const comm::LaunchInfo& info) {
+void say_message(const Verdict& verdict, const LaunchInfo& info) {
   say_error(message_of(verdict), info.rank > 0 ? fmt::format("rank {}: ", info.rank) : "");
 }
 
 // The first thread with an error reports it; the process then ends.
-int say(const Verdict& verdict, const comm::LaunchInfo& info) {
+int say(const Verdict& verdict, const LaunchInfo& info) {
   static std::atomic_flag spoken;
   while (spoken.test_and_set()) std::this_thread::sleep_for(std::chrono::hours(1));
   if (said_early) return verdict.exit_code;
@@ -73,13 +73,13 @@ std::string message_of(const Verdict& verdict) {
   return verdict.message + ". This should not happen; please report it with the output of `trireme env`";
 }
 
-int run_on_ranks(const std::function<comm::WorldOptions(const comm::LaunchInfo&)>& prepare,
+int run_on_ranks(const std::function<comm::WorldOptions(const LaunchInfo&)>& prepare,
                  const std::function<void(comm::World&)>& body) {
-  comm::LaunchInfo info;
+  LaunchInfo info;
   std::unique_ptr<comm::World> world;
   try {
-    info = comm::detect();
-    if (info.launcher == comm::Launcher::alone) report_signals();
+    info = detect_launch();
+    if (info.launcher == Launcher::alone) report_signals();
     world = comm::World::start(info, prepare(info));
   } catch (...) {
     return say(verdict_on(std::current_exception()), info);
@@ -93,7 +93,7 @@ int run_on_ranks(const std::function<comm::WorldOptions(const comm::LaunchInfo&)
   return 0;
 }
 
-void say_early(const std::exception_ptr& error, const comm::LaunchInfo& info) {
+void say_early(const std::exception_ptr& error, const LaunchInfo& info) {
   const auto verdict = verdict_on(error);
   if (verdict.exit_code == static_cast<int>(ExitCode::communication)) return;
   comm::flight::end_with_error(verdict.exit_code, message_of(verdict));  // so that its end explains the others'
@@ -108,9 +108,9 @@ void say_early(const std::exception_ptr& error, const comm::LaunchInfo& info) {
 }
 
 void end_with(const std::exception_ptr& error) {
-  comm::LaunchInfo info;
+  LaunchInfo info;
   try {
-    info = comm::detect();
+    info = detect_launch();
   } catch (const Error&) {
     // Without a rank there is no other process that reports the error.
   }

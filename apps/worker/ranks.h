@@ -16,7 +16,7 @@
 namespace trireme::apps {
 
 /// `prepare` runs before a process group exists, `body` with the world. Returns the exit code.
-int run_on_ranks(const std::function<comm::WorldOptions(const comm::LaunchInfo&)>& prepare,
+int run_on_ranks(const std::function<comm::WorldOptions(const LaunchInfo&)>& prepare,
                  const std::function<void(comm::World&)>& body);
 
 /// The message of a verdict, with a request to report unexpected errors.
@@ -24,7 +24,7 @@ std::string message_of(const Verdict& verdict);
 
 /// Reports an error that is about to end the body, where rank 0 would: before what the body still has to do, such as
 /// waiting for a disk. run_on_ranks() does not repeat it. Errors of communication are left to it.
-void say_early(const std::exception_ptr& error, const comm::LaunchInfo& info);
+void say_early(const std::exception_ptr& error, const LaunchInfo& info);
 
 /// Ends this process after an exception left a thread (such as NCCL's watchdog). One rank prints the message.
 [[noreturn]] void end_with(const std::exception_ptr& error);

@@ -86,7 +86,7 @@ nn::NamedTensors example_of(data::Dataset& data, std::int64_t first) {
 }  // namespace
 
 std::unique_ptr<comm::World> launch(const comm::WorldOptions& options) {
-  return comm::World::start(comm::detect(), options);
+  return comm::World::start(detect_launch(), options);
 }
 
 Booster::Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoostOptions options, const Log* log)

@@ -19,7 +19,7 @@ namespace trireme {
 namespace {
 
 /// Reports the exception that is being handled. Returns its exit code.
-int report_failure(const char* name, const comm::LaunchInfo& info) {
+int report_failure(const char* name, const LaunchInfo& info) {
   const auto failure = verdict_on(std::current_exception());
   // What the program has printed comes first, and is not lost when the process ends at once.
   std::cout.flush();
@@ -38,9 +38,9 @@ int report_failure(const char* name, const comm::LaunchInfo& info) {
 
 int run_program(const char* name, const std::function<int(comm::World&)>& body, const comm::WorldOptions& options) {
   std::unique_ptr<comm::World> world;
-  comm::LaunchInfo info;
+  LaunchInfo info;
   try {
-    info = comm::detect();
+    info = detect_launch();
     world = comm::World::start(info, options);
     return body(*world);
   } catch (...) {
@@ -51,9 +51,9 @@ int run_program(const char* name, const std::function<int(comm::World&)>& body, 
 }
 
 int run_program(const char* name, const std::function<int()>& body) {
-  comm::LaunchInfo info;
+  LaunchInfo info;
   try {
-    info = comm::detect();
+    info = detect_launch();
     return body();
   } catch (...) {
     return report_failure(name, info);

@@ -14,7 +14,7 @@
 #include "core/base/error.h"
 #include "core/booster/spawned_process.h"
 #include "core/comm/flight/record.h"
-#include "core/comm/rank_variables.h"
+#include "core/launch/rank_variables.h"
 
 namespace trireme {
 namespace {
@@ -34,7 +34,7 @@ std::vector<std::string> environment_of_rank(const SpawnCall& call, int rank) {
         !variable.starts_with(fmt::format("{}=", kSpawnRank)) &&
         !variable.starts_with(fmt::format("{}=", comm::flight::kFolderVariable)))
       environment.push_back(variable);
-  for (const auto& [name, value] : comm::thread_variables(call.ranks, call.on_cpu, environment))
+  for (const auto& [name, value] : thread_variables(call.ranks, call.on_cpu, environment))
     environment.push_back(fmt::format("{}={}", name, value));
   environment.push_back(fmt::format("{}={}", comm::flight::kFolderVariable, call.flight_folder));
   environment.push_back(fmt::format("{}={}", kSpawnCall, call.place));

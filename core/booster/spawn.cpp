@@ -17,7 +17,7 @@
 #include "core/booster/rank_process.h"
 #include "core/booster/spawned_process.h"
 #include "core/comm/flight/folder.h"
-#include "core/comm/rank_variables.h"
+#include "core/launch/rank_variables.h"
 
 namespace trireme {
 namespace {
@@ -119,7 +119,7 @@ std::vector<std::string> spawn_ranks(int ranks, const std::function<std::string(
     run_as_rank(*self, place, body);
     return texts;
   }
-  if (const auto launched = comm::detect(); launched.size > 1)
+  if (const auto launched = detect_launch(); launched.size > 1)
     throw UsageError(
         fmt::format("spawn() is called in a rank of a launcher ({}), and each rank would start {} more; "
                     "start the program without a launcher, or do not call spawn() in it",
@@ -127,7 +127,7 @@ std::vector<std::string> spawn_ranks(int ranks, const std::function<std::string(
   const comm::flight::ParentFolder records;  // of what the ranks do: nothing is left of it
   RankProcesses processes;
   {
-    const comm::StoreSocket store;
+    const StoreSocket store;
     const int inherited = fcntl(store.descriptor(), F_DUPFD_CLOEXEC, 10);
     const SpawnCall call{place, ranks, on_cpu, store.port(), inherited, records.path()};
     try {
@@ -146,10 +146,10 @@ std::vector<std::string> spawn_ranks(int ranks, const std::function<std::string(
   return texts;
 }
 
-bool only_cpu(const SpawnOptions& options) { return options.world.device == "cpu" || !comm::host_has_gpu(); }
+bool only_cpu(const SpawnOptions& options) { return options.world.device == "cpu" || !host_has_gpu(); }
 
 std::unique_ptr<comm::World> start_spawned_world(const SpawnOptions& options) {
-  return comm::World::start(comm::detect(), options.world);
+  return comm::World::start(detect_launch(), options.world);
 }
 
 }  // namespace detail

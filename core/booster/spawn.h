@@ -94,16 +94,16 @@ requires std::invocable<Function&, comm::World&> detail::SpawnResult<Function, c
 
 /// The same without a world: the ranks know their numbers, and do not communicate.
 template <class Function>
-requires(std::invocable<Function&, const comm::LaunchInfo&> && !std::invocable<Function&, comm::World&>)
-    detail::SpawnResult<Function, const comm::LaunchInfo> spawn(
+requires(std::invocable<Function&, const LaunchInfo&> && !std::invocable<Function&, comm::World&>)
+    detail::SpawnResult<Function, const LaunchInfo> spawn(
         int ranks, Function&& function, const SpawnOptions& options = {},
         std::source_location where = std::source_location::current()) {
   const auto body = [&] {
-    const auto info = comm::detect();
+    const auto info = detect_launch();
     return detail::call_for_text(function, info);
   };
   auto texts = detail::spawn_ranks(ranks, body, detail::only_cpu(options), where);
-  if constexpr (!std::is_void_v<detail::SpawnResult<Function, const comm::LaunchInfo>>) return texts;
+  if constexpr (!std::is_void_v<detail::SpawnResult<Function, const LaunchInfo>>) return texts;
 }
 
 }  // namespace trireme

@@ -13,7 +13,7 @@
 #include <iostream>
 
 #include "core/base/environment.h"
-#include "core/comm/rank_variables.h"
+#include "core/launch/rank_variables.h"
 
 namespace trireme {
 namespace {
@@ -80,7 +80,7 @@ void SpawnedProcess::reach() {
   dup2(error_, STDERR_FILENO);
   close(output_);
   close(error_);
-  for (const auto& [name, value] : comm::rank_variables(rank_, size_, port_, "spawn", kStoreDescriptor))
+  for (const auto& [name, value] : rank_variables(rank_, size_, port_, "spawn", kStoreDescriptor))
     setenv(name.c_str(), value.c_str(), 1);
   report(ReportKind::reached, 0, "");
 }

@@ -92,7 +92,7 @@ CudaDevices cuda_devices() {
                            "driver, or use a LibTorch for an older CUDA",
                            version_text(version), version_text(kDriver))};
   try {
-    set_cuda_environment(detect(), installed_gpus());
+    set_cuda_environment(detect_launch(), installed_gpus());
   } catch (const ConfigError&) {
     // An incomplete environment of a launcher is reported elsewhere.
   }

@@ -13,6 +13,4 @@ std::unique_ptr<CpuTransport> start_mpi(const LaunchInfo& info, const OperationS
                   info.text(), info.size));
 }
 
-std::string mpi_built_with() { return "no MPI"; }
-
 }  // namespace trireme::comm

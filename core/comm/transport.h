@@ -58,8 +58,6 @@ std::unique_ptr<CpuTransport> start_mpi(const LaunchInfo& info, const OperationS
 /// used only during the start. @throws CommError.
 std::unique_ptr<CpuTransport> start_native(const LaunchInfo& info, c10d::Store& store,
                                            const OperationSettings& settings);
-/// "Open MPI 4.1.4", or "no MPI".
-std::string mpi_built_with();
 
 struct NcclOptions {
   OperationSettings settings;

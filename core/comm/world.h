@@ -1,8 +1,9 @@
 // World: the ranks of this run, how they were started, and the device each one uses.
 //
-// detect() only reads the environment: it returns rank and size before any process group exists, so that a bad config
-// is rejected first. start() then starts the transport: NCCL when each rank has a GPU, else Open MPI under mpirun and
-// srun, and our own shared memory, for ranks of one host, under the other launchers. A single process has none.
+// detect_launch() only reads the environment: it returns rank and size before any process group exists, so that a bad
+// config is rejected first. start() then starts the transport: NCCL when each rank has a GPU, else Open MPI under
+// mpirun and srun, and our own shared memory, for ranks of one host, under the other launchers. A single process has
+// none.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -14,20 +15,9 @@
 
 #include "core/base/log.h"
 #include "core/comm/group.h"
+#include "core/launch/launch_info.h"
 
 namespace trireme::comm {
-
-/// launch: `trireme launch`; spawn: trireme::spawn.
-enum class Launcher { alone, mpirun, srun, torchrun, launch, spawn };
-
-/// The launcher and the ranks, according to the environment.
-struct LaunchInfo {
-  Launcher launcher = Launcher::alone;
-  int rank = 0, size = 1, local_rank = 0, local_size = 1;
-  std::string job{};                       ///< the launcher's name for this run, the same on all ranks; "" if unknown
-  [[nodiscard]] std::string text() const;  ///< "mpirun, 4 ranks on 1 host"
-};
-LaunchInfo detect();
 
 struct WorldOptions {
   std::string device = "auto";  ///< auto | cpu | cuda

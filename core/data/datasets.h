@@ -49,7 +49,7 @@ struct OpenContext {
   bool shard_data = false;                 ///< of each split, this rank reads only samples i with i mod size = rank
   std::string weights{};                   ///< the weights that the model starts from, or ""
   const config::Table* section = nullptr;  ///< [data] as written, for errors that point at a key; may be null
-  comm::LaunchInfo launch{};               ///< every rank opens the data; comm::share_on_host() spares repeated work
+  LaunchInfo launch{};                     ///< every rank opens the data; comm::share_on_host() spares repeated work
   Log log{0};
 };
 /// Single files outside all splits, without labels, in the format of the data set: a prediction's inputs. Only a kind

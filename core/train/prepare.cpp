@@ -178,7 +178,7 @@ void resolve_model(Prepared& p, bool evaluation) {
 
 }  // namespace
 
-static Prepared begun(RunConfig config, const comm::LaunchInfo& launch, const Log& log) {
+static Prepared begun(RunConfig config, const LaunchInfo& launch, const Log& log) {
   Prepared p;
   p.config = std::move(config);
   p.launch = launch;
@@ -186,8 +186,7 @@ static Prepared begun(RunConfig config, const comm::LaunchInfo& launch, const Lo
   return p;
 }
 
-Prepared prepare_generation(RunConfig config, const comm::LaunchInfo& launch, const std::string& weights,
-                            const Log& log) {
+Prepared prepare_generation(RunConfig config, const LaunchInfo& launch, const std::string& weights, const Log& log) {
   auto p = begun(std::move(config), launch, log);
   forget_backward(p.config.train);
   config::with_location(p.config.root, [&] {
@@ -209,7 +208,7 @@ Prepared prepare_generation(RunConfig config, const comm::LaunchInfo& launch, co
   return p;
 }
 
-Prepared prepare(RunConfig config, const comm::LaunchInfo& launch, const std::string& weights, const Log& log,
+Prepared prepare(RunConfig config, const LaunchInfo& launch, const std::string& weights, const Log& log,
                  const std::vector<std::string>& inputs) {
   auto p = begun(std::move(config), launch, log);
   const bool trains = weights.empty();  // an evaluation passes its weights as an argument

@@ -37,7 +37,7 @@ struct RunPlan {
 struct Prepared {
   RunConfig config;
   RunPlan plan;
-  comm::LaunchInfo launch;
+  LaunchInfo launch;
   Log log;  ///< of this rank; its file is opened when the run folder exists
   std::unique_ptr<Plugin> plugin;
   data::Datasets data;
@@ -66,13 +66,12 @@ void check_prepared(Prepared& prepared, bool trains);
 /// `weights`: overrides model.weights, for an evaluation. `inputs`: for a prediction, the files and folders that take
 /// the place of the data set (data::open_files()), whose classes are then those of the weights; a file that cannot be
 /// read is skipped. @throws ConfigError, DataError, CheckpointError
-Prepared prepare(RunConfig config, const comm::LaunchInfo& launch, const std::string& weights, const Log& log,
+Prepared prepare(RunConfig config, const LaunchInfo& launch, const std::string& weights, const Log& log,
                  const std::vector<std::string>& inputs = {});
 
 /// The model of weights, without data, for text that is made from given token ids (core/train/generate.h).
 /// @throws ConfigError when it is not a model for the task causal_lm; CheckpointError
-Prepared prepare_generation(RunConfig config, const comm::LaunchInfo& launch, const std::string& weights,
-                            const Log& log);
+Prepared prepare_generation(RunConfig config, const LaunchInfo& launch, const std::string& weights, const Log& log);
 
 /// The model, without memory yet, and its initial weights.
 ModelSource model_source(const Prepared& prepared);

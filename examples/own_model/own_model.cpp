@@ -81,7 +81,7 @@ Run prepare(int argc, char** argv) {
   run.plugin = trireme::train::configured_plugin(run.config);
   run.source.model = std::make_shared<reader::Reader>(config::read(&run.config.model_keys, reader::fields()));
   run.source.policy = reader::policy();
-  const auto settings = trireme::train::settings_of(run.config, *run.plugin, trireme::comm::detect().size);
+  const auto settings = trireme::train::settings_of(run.config, *run.plugin, trireme::detect_launch().size);
   run.plugin->check(settings);
   run.plugin->check_model(run.source, settings);
   return run;

@@ -113,11 +113,15 @@ TEST(Command, RefusesABadFileOnceOnAnyNumberOfRanks) {
   expect_only_refusal(gone, 2, "the current folder was deleted; change to another one");
   expect_only_refusal(trireme({"train", "/nowhere/a.toml"}), 2, "/nowhere/a.toml: cannot be read: No such file");
   const auto good = folder.write("good.toml", kGood);
-  expect_only_refusal(trireme({"train", good, "--ranks", "2"}, {.environment = {"OMPI_COMM_WORLD_SIZE=2"}}), 2,
-                      "--ranks conflicts with the launcher");
+  expect_only_refusal(
+      trireme({"train", good, "--ranks", "2"}, {.environment = {"OMPI_COMM_WORLD_SIZE=2", "OMPI_COMM_WORLD_RANK=0"}}),
+      2, "--ranks conflicts with the launcher");
   const ProcessOptions another_mpi{.environment = {"PMI_SIZE=2", "PMI_RANK=0"}};
-  expect_only_refusal(trireme({"train", good, "--ranks", "2"}, another_mpi), 2, "--ranks conflicts with the launcher");
-  expect_only_refusal(trireme({"train", good}, another_mpi), 2, "PMI_SIZE=2");
+  for (const auto& more : {std::vector<std::string>{}, {"--ranks", "2"}}) {
+    auto words = more;
+    words.insert(words.begin(), {"train", good});
+    expect_only_refusal(trireme(words, another_mpi), 2, "PMI_SIZE=2");
+  }
 }
 
 // The front refuses without any other part of Trireme, so a refusal takes milliseconds on any number of ranks.

@@ -61,7 +61,7 @@ struct Screen {
 
 [[noreturn]] void become(const std::vector<std::string>& command, const ProcessOptions& options,
                          const std::string& folder, const Screen& out, const Screen& err) {
-  options.hang_up ? (void)setsid() : (void)setpgid(0, 0);
+  options.columns > 0 ? (void)setsid() : (void)setpgid(0, 0);
   const auto redirect = [&](const std::string& path, int flags, int to) { dup2(open(path.c_str(), flags, 0600), to); };
   redirect("/dev/null", O_RDONLY, STDIN_FILENO);
   redirect(folder + "/out", O_WRONLY | O_CREAT | O_TRUNC, STDOUT_FILENO);
@@ -69,7 +69,7 @@ struct Screen {
   if (options.columns > 0) {
     dup2(out.slave, STDOUT_FILENO);
     dup2(err.slave, STDERR_FILENO);
-    if (options.hang_up) ioctl(out.slave, TIOCSCTTY, 0);
+    ioctl(out.slave, TIOCSCTTY, 0);
   }
   for (const auto& variable : options.environment) {
     const auto equals = variable.find('=');

@@ -23,7 +23,7 @@
 
 namespace {
 
-using trireme::comm::LaunchInfo;
+using trireme::LaunchInfo;
 
 std::size_t entries_of(const char* folder) {
   std::size_t count = 0;

@@ -202,6 +202,21 @@ TEST(Streams, OneRankPrintsUnderTheUsersLauncher) {
     expect_only_refusal(run_process(under_mpirun(arguments), kRoot), 2, says);
 }
 
+// The shell of `srun --pty` has the variables of a task of Slurm, and is none.
+TEST(Streams, AnInteractiveStepOfSlurmMayStartRanks) {
+  const SmallRun run;
+  const ProcessOptions step{.environment = {"SLURM_STEP_ID=0", "SLURM_PROCID=0", "SLURM_LOCALID=0", "SLURM_NTASKS=4",
+                                            "SLURM_STEP_NUM_TASKS=4", "SLURM_TASK_PID=1", "SLURM_PTY_PORT=40000"}};
+  auto in_shell = step;
+  in_shell.columns = 80;
+  const auto result = run.train(2, {}, in_shell);
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_NE(result.out.find("2 ranks on 1 host"), std::string::npos) << result.out;
+  // What srun starts has no terminal.
+  expect_only_refusal(run_process({"setsid", "-w", TRIREME_COMMAND, "train", run.config, "--ranks", "2"}, step), 2,
+                      "--ranks conflicts with the launcher");
+}
+
 // With an old copy of the file on one machine, for example, the ranks would train with different settings.
 TEST(Streams, RanksWithDifferentSettingsAreRefused) {
   const SmallRun run;

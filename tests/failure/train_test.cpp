@@ -294,6 +294,22 @@ TEST(Train, ComputesWithTheRequestedThreads) {
   EXPECT_GE(threads("4") - threads("1"), 3);  // the loader may have its own threads
 }
 
+// Rank 0 has a connection for each of the others.
+TEST(Train, OpensAsManyFilesAsItMay) {
+  const SmallRun run(kLeaves, "epochs = 100000\nglobal_batch = 8\n");
+  std::string limits;
+  const auto result =
+      run_process({"bash", "-c", "ulimit -Sn 50 -Hn 5000; exec " TRIREME_COMMAND " train " + run.config},
+                  {.meanwhile = [&](pid_t rank) {
+                    run.wait_for_steps();
+                    limits = content_of("/proc/" + std::to_string(rank) + "/limits");
+                    kill(rank, SIGTERM);
+                  }});
+  EXPECT_EQ(result.code, 128 + SIGTERM) << result.err;
+  const auto line = limits.substr(limits.find("Max open files"));
+  EXPECT_EQ(count_of(line.substr(0, line.find('\n')), "5000"), 2) << line;
+}
+
 TEST(Train, EndsAfterMaxSeconds) {
   const SmallRun run(kLeaves, "epochs = 100000\nglobal_batch = 8\nmax_seconds = 1.0\n");
   const auto result = run.train(2);
@@ -320,22 +336,22 @@ TEST(Train, StopsOnCtrlC) {
   }
 }
 
-// The mask of signals that a process has handlers for; 0 when there is no such process.
-std::uint64_t caught_by(pid_t id) {
+// The mask of signals that a process holds back, to read them itself; 0 when there is no such process.
+std::uint64_t held_by(pid_t id) {
   std::ifstream file("/proc/" + std::to_string(id) + "/status");
   for (std::string line; std::getline(file, line);)
-    if (line.rfind("SigCgt:", 0) == 0) return std::stoull(line.substr(7), nullptr, 16);
+    if (line.rfind("SigBlk:", 0) == 0) return std::stoull(line.substr(7), nullptr, 16);
   return 0;
 }
 
 TEST(Train, StopsOnASignalAtTheStart) {
   const SmallRun run(kLeaves, kLong);
   for (int turn = 0; turn < 5; ++turn) {
-    // The signal is sent as soon as the front has handlers, when it has not started any ranks yet.
+    // The signal is sent as soon as the front holds signals, when it has not started any ranks yet.
     const auto result = run.train(2, {}, {.time_limit = 20, .meanwhile = [](pid_t front) {
                                             const auto limit =
                                                 std::chrono::steady_clock::now() + std::chrono::seconds(10);
-                                            while ((caught_by(front) >> (SIGTERM - 1) & 1) == 0)
+                                            while ((held_by(front) >> (SIGTERM - 1) & 1) == 0)
                                               if (std::chrono::steady_clock::now() > limit) return;
                                             kill(front, SIGTERM);
                                           }});

@@ -14,7 +14,7 @@ TEST(DrawOnGpu, EqualsTheHostBitForBit) {
     std::cout << "NO GPU HERE: the kernel was compiled and linked, and not run\n";
     return;
   }
-  const auto world = comm::World::start(comm::detect(), {.device = "cuda"});  // loads libtrireme_cuda
+  const auto world = comm::World::start(detect_launch(), {.device = "cuda"});  // loads libtrireme_cuda
   auto columns = Placement::whole("columns", {301, 77});
   columns.dim = 1;
   columns.ranges = {{1, 14}, {20, 21}, {33, 77}};

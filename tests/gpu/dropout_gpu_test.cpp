@@ -15,7 +15,7 @@ TEST(DropoutOnGpu, EqualsTheHostBitForBit) {
     std::cout << "NO GPU HERE: the kernel was compiled and linked, and not run\n";
     return;
   }
-  const auto world = comm::World::start(comm::detect(), {.device = "cuda"});  // loads libtrireme_cuda
+  const auto world = comm::World::start(detect_launch(), {.device = "cuda"});  // loads libtrireme_cuda
   const auto ids = at::tensor(std::vector<std::int64_t>{0, 3, 1LL << 40, 17}, at::kLong);
   for (const double p : {0.0, 0.1, 0.5, 0.999})
     for (const auto& elements :

@@ -63,7 +63,7 @@ TEST(FusedOnGpu, EqualsTheHost) {
     std::cout << "NO GPU HERE: the kernels were compiled and linked, and not run\n";
     return;
   }
-  const auto world = comm::World::start(comm::detect(), {.device = "cuda"});  // loads libtrireme_cuda
+  const auto world = comm::World::start(detect_launch(), {.device = "cuda"});  // loads libtrireme_cuda
   ASSERT_TRUE(has_own_kernels(world->device()));
   for (const auto& fusion : kFusions)
     for (const auto& [dtype, bound] :

@@ -65,7 +65,7 @@ TEST(OffloadOnGpu, HasTheSameGradientsInLessMemory) {
     std::cout << "NO GPU HERE: the copies were compiled and linked, and not run\n";
     return;
   }
-  const auto world = comm::World::start(comm::detect(), {.device = "cuda"});
+  const auto world = comm::World::start(detect_launch(), {.device = "cuda"});
   const auto device = world->device();
   const auto x = at::randn({kRows, kWide}, at::TensorOptions(device));
   const auto stays = train(device, x, nullptr);

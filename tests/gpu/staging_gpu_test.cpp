@@ -21,7 +21,7 @@ TEST(StagingOnGpu, HoldsWhatTheTensorsWere) {
     std::cout << "NO GPU HERE: the copies were compiled and linked, and not run\n";
     return;
   }
-  const auto world = comm::World::start(comm::detect(), {.device = "cuda"});
+  const auto world = comm::World::start(detect_launch(), {.device = "cuda"});
   std::vector<shard::Slice> tensors;
   for (int i = 0; i < 8; ++i) {
     auto value = at::randn({1024, 4096}, at::TensorOptions(world->device()));

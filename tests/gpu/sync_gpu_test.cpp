@@ -85,7 +85,7 @@ TEST(HostSync, DoesNotHappenInAStep) {
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
   using trireme::comm::World;
-  trireme::tests::the_world = World::start(trireme::comm::detect(), {.device = "auto"});
+  trireme::tests::the_world = World::start(trireme::detect_launch(), {.device = "auto"});
   const int failed = RUN_ALL_TESTS();
   trireme::tests::the_world.reset();
   return failed;

@@ -39,7 +39,7 @@ class IncludeRules(Tree):
         ("plugins/x/a.cpp", "zero/b.h", True),
         ("plugins/x/a.cpp", "apps/b.h", False),
         ("apps/a.cpp", "plugins/x/b.h", True),
-        ("tests/a.cpp", "tests/mpi/b.h", True),
+        ("tests/a.cpp", "tests/ranks/b.h", True),
         ("core/base/a.cpp", "tests/b.h", False),
     ]
 

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/mpi/world.h"
 #include "tests/parity/layout.h"
+#include "tests/ranks/world.h"
 
 namespace trireme::tests {
 

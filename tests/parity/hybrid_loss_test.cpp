@@ -9,7 +9,7 @@
 
 #include "core/nn/chunked_cross_entropy.h"
 #include "core/shard/placement.h"
-#include "tests/mpi/world.h"
+#include "tests/ranks/world.h"
 
 namespace trireme::tests {
 namespace {

@@ -78,7 +78,7 @@ BoostInputs make_inputs(const Case& c) {
 }
 
 bool is_tried(std::int64_t ranks) {
-  const auto size = comm::detect().size;  // the tests are listed before there is a world
+  const auto size = detect_launch().size;  // the tests are listed before there is a world
   return size % ranks == 0 && (ranks == 1 || size <= 2 * ranks);
 }
 

@@ -2,8 +2,8 @@
 #pragma once
 
 #include "core/booster/booster.h"
-#include "tests/mpi/world.h"
 #include "tests/parity/reference.h"
+#include "tests/ranks/world.h"
 
 namespace trireme::tests {
 

@@ -20,10 +20,10 @@
 #include "core/nn/block.h"
 #include "core/train/trainer.h"
 #include "tasks/tasks.h"
-#include "tests/mpi/world.h"
 #include "tests/parity/layout.h"
 #include "tests/parity/reference.h"
 #include "tests/parity/small_vit.h"
+#include "tests/ranks/world.h"
 
 namespace trireme::tests::numbers {
 

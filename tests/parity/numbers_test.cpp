@@ -11,7 +11,7 @@ namespace {
 Named trained_without(const std::set<std::int64_t>& without, std::int64_t epochs = kEpochs) {
   const auto data = make_data({.name = "numbers", .samples = kSamples});
   const SmallVit vit(*data, kDropout);
-  static const auto alone = comm::World::start(comm::LaunchInfo{}, {.device = "cpu"});
+  static const auto alone = comm::World::start(LaunchInfo{}, {.device = "cpu"});
   optim::OptimizerOptions optimizer{.lr = 1e-3, .weight_decay = 0.1};
   Booster booster(
       *alone, load_plugin("torch_ddp"),

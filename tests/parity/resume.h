@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/mpi/device.h"
+#include "tests/ranks/device.h"
 
 namespace trireme::tests {
 

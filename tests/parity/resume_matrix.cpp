@@ -10,8 +10,8 @@
 #include "core/config/table.h"
 #include "core/train/run_folder.h"
 #include "core/train/trainer.h"
-#include "tests/mpi/world.h"
 #include "tests/parity/layout.h"
+#include "tests/ranks/world.h"
 #include "trireme.h"
 
 namespace trireme::tests::resume_matrix {
@@ -94,7 +94,7 @@ class Recorder : public train::RunCallback {
 };
 
 train::Prepared prepared(const Model& model, const Layout& layout, const std::string& dir, const std::string& from,
-                         const comm::LaunchInfo& info) {
+                         const LaunchInfo& info) {
   auto root = config::parse_text(model.toml, model.name + ".toml");
   const auto set = [&](const std::vector<std::string>& all) {
     for (const auto& one : all) config::apply_override(root, one);
@@ -113,7 +113,7 @@ train::Prepared prepared(const Model& model, const Layout& layout, const std::st
 
 Trained train_to_the_end(const Model& model, const Layout& layout, const std::string& folder, const std::string& from) {
   std::unique_ptr<comm::World> own;
-  if (layout.alone) own = comm::World::start(comm::LaunchInfo{}, {.device = "cpu"});
+  if (layout.alone) own = comm::World::start(LaunchInfo{}, {.device = "cpu"});
   auto& ranks = own ? *own : world();
   const auto dir = own ? fmt::format("{}-{}", folder, world().rank()) : folder;
   Trained out;

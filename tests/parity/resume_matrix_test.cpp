@@ -15,8 +15,8 @@
 #include <ostream>
 
 #include "core/comm/text.h"
-#include "tests/mpi/world.h"
 #include "tests/parity/layout.h"
+#include "tests/ranks/world.h"
 
 namespace trireme::tests::resume_matrix {
 namespace {

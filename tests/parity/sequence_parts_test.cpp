@@ -22,7 +22,7 @@
 #include "shardformer/ring_attention.h"
 #include "shardformer/ring_products.h"
 #include "shardformer/slices.h"
-#include "tests/mpi/world.h"
+#include "tests/ranks/world.h"
 
 namespace trireme::shardformer {
 namespace {

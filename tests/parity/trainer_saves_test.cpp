@@ -27,7 +27,7 @@
 #include "core/train/run.h"
 #include "core/train/run_folder.h"
 #include "tests/file_limit.h"
-#include "tests/mpi/world.h"
+#include "tests/ranks/world.h"
 #include "tests/unit/train/small_run.h"
 #include "trireme.h"
 

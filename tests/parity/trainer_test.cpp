@@ -23,10 +23,10 @@
 #include "core/data/dataset_around.h"
 #include "core/train/rank_times.h"
 #include "tasks/tasks.h"
-#include "tests/mpi/world.h"
 #include "tests/parity/layout.h"
 #include "tests/parity/reference.h"
 #include "tests/parity/small_vit.h"
+#include "tests/ranks/world.h"
 
 namespace trireme::tests {
 namespace {
@@ -136,7 +136,7 @@ Trained train_as(comm::World& world, const Layout& layout, const std::string& di
 
 TEST(TrainerLayouts, GiveTheSameTraining) {
   const auto dir = fs::temp_directory_path() / fmt::format("trireme_trainer_{}", getpid());
-  comm::LaunchInfo alone;
+  LaunchInfo alone;
   const auto own_world = comm::World::start(alone, {.device = "cpu"});
   const auto want = train_as<Penalised>(*own_world, {"torch_ddp", {}, 1}, dir / "alone");
   const auto plain = train_as<Trainer>(*own_world, {"torch_ddp", {}, 1}, dir / "plain");

@@ -72,7 +72,9 @@ class MpiTransport final : public engine::EngineTransport {
     }
   }
 
-  [[nodiscard]] std::string name() const override { return mpi_built_with(); }
+  [[nodiscard]] std::string name() const override {
+    return fmt::format("Open MPI {}.{}.{}", OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION);
+  }
 
   void abort(int exit_code) noexcept override { MPI_Abort(MPI_COMM_WORLD, exit_code); }
 
@@ -96,10 +98,6 @@ class MpiTransport final : public engine::EngineTransport {
 
 std::unique_ptr<CpuTransport> start_mpi(const LaunchInfo& info, const OperationSettings& settings) {
   return std::make_unique<MpiTransport>(info, settings);
-}
-
-std::string mpi_built_with() {
-  return fmt::format("Open MPI {}.{}.{}", OMPI_MAJOR_VERSION, OMPI_MINOR_VERSION, OMPI_RELEASE_VERSION);
 }
 
 }  // namespace trireme::comm

@@ -23,7 +23,7 @@
 namespace trireme::data::testing_tools {
 
 struct OpenAs {
-  comm::LaunchInfo launch{};
+  LaunchInfo launch{};
   bool skip_bad_samples = false;
 };
 inline Datasets open_source(DatasetFactory source, std::uint64_t seed, const Log& log, const OpenAs& as = {}) {

@@ -241,7 +241,7 @@ TEST_F(FolderIndexTest, FilesThatWereNotCheckedAreCheckedByARunThatNeedsThem) {
 
 TEST_F(FolderIndexTest, TheOtherRanksOfAHostReceiveIt) {
   const auto as_rank = [&](int rank) {
-    comm::LaunchInfo info{comm::Launcher::mpirun, rank, 2, rank, 2};
+    LaunchInfo info{Launcher::mpirun, rank, 2, rank, 2};
     info.job = fmt::format("folder index test {}", ::getpid());
     return datasets::open_folder_index(set(), false, Log(1), info);
   };

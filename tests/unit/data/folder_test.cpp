@@ -83,7 +83,7 @@ TEST(ImageFolder, IsListedByOneRankPerHost) {
   put_all(folder);
   put(folder, "train/a/\xff.png", 2);  // a name need not be UTF-8
   const auto rank = [](int local_rank) {
-    comm::LaunchInfo info{comm::Launcher::mpirun, local_rank, 3, local_rank, 3};
+    LaunchInfo info{Launcher::mpirun, local_rank, 3, local_rank, 3};
     info.job = fmt::format("folder test {}", ::getpid());
     return info;
   };

@@ -229,7 +229,7 @@ TEST_F(TarShards, IsIndexedByOneRankPerHost) {
   write_all();
   ::setenv("XDG_CACHE_HOME", "/dev/null", 1);
   const auto rank = [](int local_rank) {
-    comm::LaunchInfo info{comm::Launcher::mpirun, local_rank, 2, local_rank, 2};
+    LaunchInfo info{Launcher::mpirun, local_rank, 2, local_rank, 2};
     info.job = fmt::format("tar test {}", ::getpid());
     return info;
   };

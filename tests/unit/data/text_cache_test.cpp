@@ -137,7 +137,7 @@ class TokenCacheTest : public TextTest {
     recipe_.least_bytes = 0;
   }
   /// Opens the tokens, which are the bytes of the sources, and checks them.
-  TokenOrigin open(const std::string& expected = "abcde", const comm::LaunchInfo& launch = {}) {
+  TokenOrigin open(const std::string& expected = "abcde", const LaunchInfo& launch = {}) {
     auto context = quiet();
     context.launch = launch;
     const auto got = open_token_cache(
@@ -253,7 +253,7 @@ TEST_F(TokenCacheTest, RanksOfAHostShareTheTokens) {
     recipe_.least_bytes = least_bytes;
     made_ = 0;
     const auto rank_of = [](int rank) {
-      return comm::LaunchInfo{
+      return LaunchInfo{
           .rank = rank, .size = 2, .local_rank = rank, .local_size = 2, .job = fmt::format("tokens {}", ::getpid())};
     };
     std::thread other([&] { EXPECT_EQ(open("abcde", rank_of(1)), TokenOrigin::received); });

@@ -122,7 +122,7 @@ TEST_F(Deterministic, IsAnArgumentOfAProgram) {
 TEST_F(Deterministic, HoldsForPredictionsToo) {
   expect_refused([&] {
     auto run = prepared(kFiveSteps, keys("run", true));
-    const auto world = comm::World::start(comm::LaunchInfo{}, {.device = "cpu"});
+    const auto world = comm::World::start(LaunchInfo{}, {.device = "cpu"});
     run_prediction(std::move(run), *world, [](const at::Tensor&, const at::Tensor&) { put(); });
   });
 }

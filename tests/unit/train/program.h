@@ -32,7 +32,7 @@ name = "linear"
 )";
 
 struct Program {
-  std::unique_ptr<comm::World> world = comm::World::start(comm::LaunchInfo{}, {.device = "cpu"});
+  std::unique_ptr<comm::World> world = comm::World::start(LaunchInfo{}, {.device = "cpu"});
   data::DatasetFactory source;
   data::Datasets data;
   std::shared_ptr<nn::ModelKind> kind = models::all_models().at("vit");

@@ -40,7 +40,7 @@ inline Prepared prepared(const std::string& text, const std::vector<std::string>
                          const std::string& weights = "", Kinds kinds = builtin_kinds()) {
   auto root = config::parse_text(text, "a.toml");
   for (const auto& assignment : assignments) config::apply_override(root, assignment);
-  comm::LaunchInfo info;
+  LaunchInfo info;
   info.size = ranks;
   return prepare(from_table(std::move(root), std::move(kinds)), info, weights, Log(1));
 }
@@ -60,7 +60,7 @@ std::string shown_by(Action&& action) {
 
 /// Trains as `trireme train` does, on one rank, and returns what it prints.
 inline std::string train_small(Prepared prepared, RunOptions options = {}) {
-  const auto world = comm::World::start(comm::LaunchInfo{}, {.device = "cpu"});
+  const auto world = comm::World::start(LaunchInfo{}, {.device = "cpu"});
   auto folder = open_run(prepared);
   return shown_by([&] { run_training(std::move(prepared), *world, std::move(folder), std::move(options)); });
 }

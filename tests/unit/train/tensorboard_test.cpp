@@ -163,7 +163,7 @@ TEST(TensorBoard, ARunThatCannotWriteItObeysOnSaveError) {
     const Folder folder;
     const auto dir = folder.path("run");
     auto run = prepared(kFiveSteps, {"run.dir=" + dir, "run.tensorboard=true", "run.on_save_error=" + policy});
-    const auto world = comm::World::start(comm::LaunchInfo{}, {.device = "cpu"});
+    const auto world = comm::World::start(LaunchInfo{}, {.device = "cpu"});
     auto opened = open_run(run);
     std::ofstream(dir + "/tensorboard") << "in the way";
     const auto train = [&] {

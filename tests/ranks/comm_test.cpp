@@ -1,4 +1,4 @@
-#include "tests/mpi/comm_test.h"
+#include "tests/ranks/comm_test.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "tests/mpi/world.h"
+#include "tests/ranks/world.h"
 
 namespace trireme::tests {
 

@@ -5,7 +5,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/mesh.h"
-#include "tests/mpi/world.h"
+#include "tests/ranks/world.h"
 
 namespace trireme::tests {
 namespace {

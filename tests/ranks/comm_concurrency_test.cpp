@@ -14,8 +14,8 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "core/base/error.h"
-#include "tests/mpi/comm_test.h"
-#include "tests/mpi/world.h"
+#include "tests/ranks/comm_test.h"
+#include "tests/ranks/world.h"
 
 namespace trireme::tests {
 namespace {

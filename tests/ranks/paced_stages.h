@@ -16,7 +16,7 @@
 
 #include "pipeline/executor.h"
 #include "pipeline/schedule/schedule.h"
-#include "tests/mpi/world.h"
+#include "tests/ranks/world.h"
 
 namespace trireme::tests {
 

@@ -268,7 +268,7 @@ TEST(NativeRanks, end_and_wait_as_they_should) {
 int run_role(const std::string& role) {
   std::string text;
   try {
-    const auto world = comm::World::start(comm::detect(), {.device = "cpu", .timeout = std::chrono::seconds(60)});
+    const auto world = comm::World::start(detect_launch(), {.device = "cpu", .timeout = std::chrono::seconds(60)});
     return kRoles.at(role)(*world);
   } catch (const CommError& error) {
     text = error.what();

@@ -1,4 +1,4 @@
-#include "core/comm/rank_variables.h"
+#include "core/launch/rank_variables.h"
 
 #include <fmt/format.h>
 #include <netinet/in.h>
@@ -12,7 +12,7 @@
 
 #include "core/base/error.h"
 
-namespace trireme::comm {
+namespace trireme {
 
 Variables rank_variables(int rank, int size, int port, const std::string& launcher, int store_fd) {
   Variables variables{{"RANK", std::to_string(rank)},
@@ -55,4 +55,4 @@ StoreSocket::StoreSocket() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC,
 
 StoreSocket::~StoreSocket() { close(socket_); }
 
-}  // namespace trireme::comm
+}  // namespace trireme

@@ -13,9 +13,9 @@
 
 #include "core/base/error.h"
 #include "core/comm/text.h"
-#include "tests/mpi/comm_test.h"
-#include "tests/mpi/own_wire.h"
-#include "tests/mpi/world.h"
+#include "tests/ranks/comm_test.h"
+#include "tests/ranks/own_wire.h"
+#include "tests/ranks/world.h"
 
 namespace {
 int communicators_made = 0;

@@ -12,8 +12,8 @@
 
 #include "core/base/error.h"
 #include "core/comm/parts.h"
-#include "tests/mpi/comm_test.h"
-#include "tests/mpi/world.h"
+#include "tests/ranks/comm_test.h"
+#include "tests/ranks/world.h"
 
 namespace trireme::tests {
 namespace {

@@ -10,7 +10,7 @@
 #include "core/base/error.h"
 #include "core/comm/first_on_host.h"
 #include "core/comm/text.h"
-#include "tests/mpi/world.h"
+#include "tests/ranks/world.h"
 
 namespace trireme::tests {
 namespace {

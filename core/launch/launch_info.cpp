@@ -1,16 +1,18 @@
-// detect(): finds the launcher from the environment only.
-#include <fmt/format.h>
+#include "core/launch/launch_info.h"
 
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
 #include <optional>
 #include <string_view>
 
 #include "core/base/error.h"
-#include "core/comm/transport.h"
-#include "core/comm/world.h"
 
-namespace trireme::comm {
+namespace trireme {
 namespace {
 
 std::optional<std::string> variable(const char* name) {
@@ -127,9 +129,9 @@ void refuse_other_mpi() {
   const int size = number_or(kName, "PMI_SIZE", 1);
   if (size > 1)
     throw ConfigError(
-        fmt::format("{} started {} processes (PMI_SIZE={}), but Trireme was built with {} and cannot connect them; "
-                    "start with: trireme train ... --ranks {}, or with the mpirun of that MPI",
-                    kName, size, size, mpi_built_with(), size));
+        fmt::format("{} started {} processes (PMI_SIZE={}), which Trireme cannot connect: its MPI is Open MPI; start "
+                    "with: trireme train ... --ranks {}, or with Open MPI's mpirun",
+                    kName, size, size, size));
 }
 
 /// Rejects a rank of several that nothing leads to the others, such as a pod without MASTER_ADDR: each would run as a
@@ -141,6 +143,23 @@ void refuse_rank_without_address() {
         "RANK={} and WORLD_SIZE={} say that this is one of several ranks, but MASTER_ADDR is not set; set it "
         "and MASTER_PORT to the address of rank 0 on every rank, or unset RANK to run alone",
         *rank, *size));
+}
+
+/// Whether a user has started this process in the shell of an interactive step. The shell has a task's variables and a
+/// terminal, which the tasks of a step that it starts have not.
+bool in_interactive_step() {
+  const auto task = variable("SLURM_TASK_PID");
+  if (!variable("SLURM_PTY_PORT") || task == std::to_string(getpid())) return false;
+  const int terminal = open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC);
+  if (terminal >= 0) close(terminal);
+  return terminal >= 0;
+}
+
+/// A batch script has SLURM_PROCID too, but no step. srun may set PMI's variables as well; Hydra, inside a step of its
+/// own, sets MPI_LOCALNRANKS.
+bool is_task_of_srun() {
+  return variable("SLURM_STEP_ID") && variable("SLURM_PROCID") && !variable("MPI_LOCALNRANKS") &&
+         !in_interactive_step();
 }
 
 /// The value of TRIREME_LAUNCHER. @throws ConfigError when it is unknown.
@@ -157,9 +176,7 @@ std::optional<Launcher> own_launcher() {
 
 }  // namespace
 
-// The innermost launcher counts: our own may run inside any other; mpirun or torchrun may run inside an srun step,
-// never around one. A batch script of Slurm also has SLURM_PROCID, but no step.
-LaunchInfo detect() {
+LaunchInfo detect_launch() {
   LaunchInfo info;
   if (const auto own = own_launcher()) {
     info = from_torchrun(*own);
@@ -168,8 +185,8 @@ LaunchInfo detect() {
   } else if (variable("TORCHELASTIC_RUN_ID") ||
              (variable("RANK") && variable("WORLD_SIZE") && variable("MASTER_ADDR"))) {
     info = from_torchrun(Launcher::torchrun);
-  } else if (variable("SLURM_STEP_ID") && variable("SLURM_PROCID") && !variable("MPI_LOCALNRANKS")) {
-    info = from_srun();  // srun may set PMI's variables too; Hydra, inside a step of its own, sets MPI_LOCALNRANKS
+  } else if (is_task_of_srun()) {
+    info = from_srun();
   } else {
     refuse_other_mpi();
     refuse_rank_without_address();
@@ -190,4 +207,4 @@ std::string LaunchInfo::text() const {
                      size == 1 ? "" : "s", hosts, hosts == 1 ? "" : "s");
 }
 
-}  // namespace trireme::comm
+}  // namespace trireme

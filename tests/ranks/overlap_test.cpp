@@ -16,7 +16,7 @@
 #include "core/nn/adapt.h"
 #include "core/nn/parameters.h"
 #include "plugins/torch_ddp/ddp_model.h"
-#include "tests/mpi/world.h"
+#include "tests/ranks/world.h"
 
 namespace trireme::tests {
 namespace {

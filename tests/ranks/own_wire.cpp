@@ -1,4 +1,4 @@
-#include "tests/mpi/own_wire.h"
+#include "tests/ranks/own_wire.h"
 
 #include <bit>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -6,7 +6,7 @@
 #include "core/comm/mpi/wire.h"
 #include "core/comm/native/wire.h"
 #include "core/comm/store.h"
-#include "tests/mpi/world.h"
+#include "tests/ranks/world.h"
 
 namespace trireme::tests {
 namespace {

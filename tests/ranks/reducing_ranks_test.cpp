@@ -15,7 +15,7 @@
 #include "core/nn/block.h"
 #include "core/nn/linear.h"
 #include "core/optim/sgd.h"
-#include "tests/mpi/world.h"
+#include "tests/ranks/world.h"
 #include "zero/gemini/chunks.h"
 #include "zero/gemini/gathered_model.h"
 #include "zero/sharded_optimizer.h"

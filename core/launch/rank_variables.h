@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-namespace trireme::comm {
+namespace trireme {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
 
@@ -39,4 +39,4 @@ class StoreSocket {
   int socket_ = -1, port_ = 0;
 };
 
-}  // namespace trireme::comm
+}  // namespace trireme

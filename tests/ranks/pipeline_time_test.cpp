@@ -14,8 +14,8 @@
 #include "core/comm/text.h"
 #include "pipeline/schedule/schedules.h"
 #include "pipeline/schedule/simulator.h"
-#include "tests/mpi/paced_stages.h"
-#include "tests/mpi/world.h"
+#include "tests/ranks/paced_stages.h"
+#include "tests/ranks/world.h"
 
 namespace trireme::tests {
 namespace {

@@ -8,15 +8,15 @@
 #include <string>
 
 #include "core/comm/world.h"
-#include "tests/mpi/device.h"
-#include "tests/mpi/world.h"
+#include "tests/ranks/device.h"
+#include "tests/ranks/world.h"
 
 namespace trireme::tests {
 static comm::World* the_world = nullptr;
 comm::World& world() { return *the_world; }
 
 /// Starts the world; on failure prints the reason and returns null.
-static std::unique_ptr<comm::World> start(const comm::LaunchInfo& info) {
+static std::unique_ptr<comm::World> start(const LaunchInfo& info) {
   const char* expected = std::getenv("TRIREME_TEST_RANKS");
   if (expected != nullptr && std::atoi(expected) != info.size) {
     std::fprintf(stderr, "started with %d ranks, the test needs %s\n", info.size, expected);
@@ -36,7 +36,7 @@ static std::unique_ptr<comm::World> start(const comm::LaunchInfo& info) {
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
-  const auto info = trireme::comm::detect();
+  const auto info = trireme::detect_launch();
   const auto world = trireme::tests::start(info);
   if (!world) return 1;
   trireme::tests::the_world = world.get();

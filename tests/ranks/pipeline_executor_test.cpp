@@ -8,8 +8,8 @@
 
 #include "core/base/memory.h"
 #include "pipeline/schedule/schedules.h"
-#include "tests/mpi/paced_stages.h"
-#include "tests/mpi/world.h"
+#include "tests/ranks/paced_stages.h"
+#include "tests/ranks/world.h"
 
 namespace trireme::tests {
 namespace {

@@ -16,9 +16,9 @@
 #include "core/comm/engine/engine.h"
 #include "core/comm/text.h"
 #include "core/comm/transport.h"
-#include "tests/mpi/comm_test.h"
-#include "tests/mpi/own_wire.h"
-#include "tests/mpi/world.h"
+#include "tests/ranks/comm_test.h"
+#include "tests/ranks/own_wire.h"
+#include "tests/ranks/world.h"
 
 namespace trireme::tests {
 namespace {
