@@ -299,7 +299,7 @@ TEST(Train, OpensAsManyFilesAsItMay) {
   const SmallRun run(kLeaves, "epochs = 100000\nglobal_batch = 8\n");
   std::string limits;
   const auto result =
-      run_process({"bash", "-c", "ulimit -Hn 5000 && ulimit -Sn 50 && exec " TRIREME_COMMAND " train " + run.config},
+      run_process({"bash", "-c", "ulimit -Sn 50 && ulimit -Hn 5000 && exec " TRIREME_COMMAND " train " + run.config},
                   {.meanwhile = [&](pid_t rank) {
                     run.wait_for_steps();
                     limits = content_of("/proc/" + std::to_string(rank) + "/limits");
