@@ -143,7 +143,7 @@ std::vector<std::string> target_modules(const LoraSection& lora, nn::Model& mode
 
 json adapter_config(const Prepared& p, nn::Model& model) {
   const auto& lora = *p.config.lora;
-  const auto saved = nn::saved_modules(model).paths;
+  const auto saved = nn::saved_modules(model, lora.loaded).paths;
   const auto layers = nn::adapted_layers(model);
   const bool transposed =
       std::any_of(layers.begin(), layers.end(), [](const auto* layer) { return layer->options().stored_transposed; });

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/booster/precision.h"
+#include "core/checkpoint/adapters.h"
 #include "core/checkpoint/weights.h"
 #include "core/comm/world.h"
 #include "core/config/location.h"
@@ -244,6 +245,7 @@ void check_prepared(Prepared& p, bool trains) {
   resolve_batch(p, trains);
   resolve_steps(p, trains);
   const auto source = model_source(p);
+  if (trains && !p.adapters.empty()) p.config.lora->loaded = checkpoint::parameters_in(p.adapters, *source.model);
   p.plugin->check_model(source, settings_of(p.config, *p.plugin, p.launch.size));
   trains ? check_optimizer(p, *source.model) : check_head(p, *source.model);
 }
