@@ -224,7 +224,10 @@ Prepared prepare(RunConfig config, const comm::LaunchInfo& launch, const std::st
     p.kind = p.config.kinds.models.at(p.config.model.name);
     open_data(p, !trains, log, inputs);
     choose_task(p);
-    if (trains) keep_files_of_weights(p);
+    if (trains)
+      keep_files_of_weights(p);
+    else
+      check_problem(p);
     try {
       resolve_model(p, !trains);
     } catch (const ConfigError& error) {

@@ -182,6 +182,20 @@ TEST_F(Adapting, RefusesWhatWouldNotTrainTheAdapters) {
     SCOPED_TRACE(set.back());
     expect_refusal(adapt("c", 1, set), code, says);
   }
+  const auto file = dir("a") + "/model/adapter_config.json";
+  const auto stored = json_of(file);
+  for (const auto& [key, value, says] :
+       {std::tuple{"r", nlohmann::json(2.7), "r is 2.7; it must be an integer, at least 1 and at most 65536"},
+        {"r", -1, "r is -1; it must be an integer, at least 1"},
+        {"r", nullptr, "r is missing; it must be"},
+        {"r", "2", "r is \"2\"; it must be"},
+        {"lora_alpha", 0, "lora_alpha is 0; it must be a number, above 0 and at most"},
+        {"lora_alpha", true, "lora_alpha is true; it must be"}}) {
+    auto changed = stored;
+    changed[key] = value;
+    std::ofstream(file) << changed;
+    expect_refusal(adapt("c", 1, {"lora.weights=" + dir("a")}), 7, file + ": " + says);
+  }
 }
 
 }  // namespace
