@@ -59,7 +59,7 @@ class HfConfig {
       : fields_(fields), values_(std::move(values)), file_(file) {}
   /// The same with the values that missing keys imply. @throws ConfigError for another value of a fixed key
   HfConfig(const FieldTable& fields, const HfKeys& keys, const nlohmann::json& values, const std::string& file)
-      : fields_(fields), values_(keys.used), file_(file) {
+      : fields_(fields), implied_(keys.used), values_(keys.used), file_(file) {
     values_.update(values);
     for (const auto* list : {&keys.fixed, &common_hf_keys().fixed})
       for (const auto& [key, value] : list->items()) check_only(key, value);
@@ -67,12 +67,13 @@ class HfConfig {
   /// null: there is none
   [[nodiscard]] nlohmann::json value(const char* name) const { return values_.value(name, nlohmann::json()); }
 
-  /// The value of `name`; unset if the key is missing or null. @throws ConfigError when it has another type, or is a
-  /// number out of the bounds
+  /// The value of `name`; unset if the key is missing or null. @throws ConfigError when it has another type, such as
+  /// null for a number that the model cannot be without, or is a number out of the bounds
   template <class T>
   [[nodiscard]] std::optional<T> read(const char* name, const FieldRules& bounds) const {
     const auto stored = value(name);
-    if (stored.is_null()) return std::nullopt;
+    const bool may_be_null = std::is_same_v<T, bool> || implied_.value(name, nlohmann::json()).is_null();
+    if (stored.is_null() && may_be_null) return std::nullopt;
     const auto must_be = [&](const std::string& what) {
       refuse(fmt::format("has {} = {}; it must be {}", name, stored.dump(), what));
     };
@@ -120,6 +121,7 @@ class HfConfig {
       refuse(fmt::format("has {} = {}; only {} is supported", name, value.dump(), supported.dump()));
   }
   const FieldTable& fields_;
+  nlohmann::json implied_ = nlohmann::json::object();
   nlohmann::json values_;
   std::string file_;
 };
@@ -127,8 +129,8 @@ class HfConfig {
 /// The token id of pad_token_id, whose embedding gets no gradient; -1: there is none. As in torch.nn.Embedding, a
 /// negative one counts from the end. @throws ConfigError
 inline std::int64_t padding_id(const HfConfig& config, std::int64_t vocab_size) {
+  if (config.value("pad_token_id").is_null()) return -1;
   const auto id = config.read<std::int64_t>("pad_token_id", {});
-  if (!id) return -1;
   if (*id < -vocab_size || *id >= vocab_size)
     config.refuse(fmt::format("has pad_token_id = {}, which is none of its {} token ids", *id, vocab_size));
   return *id < 0 ? *id + vocab_size : *id;

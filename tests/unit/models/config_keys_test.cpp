@@ -243,6 +243,8 @@ TEST(ConfigKeysOf, ValuesThatNoModelHasAreRefused) {
        {{"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}}},
        "rope_parameters = {\"full_attention\":{\"rope_type\":\"default\"}}; it must be one object"},
       {"gpt2", {{"n_head", 0}}, "n_head = 0; it must be"},
+      {"gpt2", {{"n_embd", nullptr}}, "n_embd = null; it must be an integer"},
+      {"bert", {{"vocab_size", nullptr}}, "vocab_size = null; it must be an integer"},
       {"gpt2", {{"n_inner", -3}}, "n_inner = -3; it must be"},
       {"gpt2", {{"num_hidden_layers", -1}}, "n_layer = -1; it must be"},
       {"gpt2", {{"layer_norm_epsilon", -1e-5}}, "layer_norm_epsilon = -1e-05; it must be a number, above 0"},
