@@ -11,7 +11,9 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/bounds.h"
 #include "core/base/error.h"
+#include "core/base/fields.h"
 
 namespace trireme::models {
 
@@ -50,13 +52,14 @@ inline const HfKeys& common_hf_keys() {
   return keys;
 }
 
-/// A model's config.json, whose values go into options.
+/// A model's config.json, whose values go into options. Their numbers keep the bounds that the keys of [model] have.
 class HfConfig {
  public:
-  HfConfig(nlohmann::json values, const std::string& file) : values_(std::move(values)), file_(file) {}
+  HfConfig(const FieldTable& fields, nlohmann::json values, const std::string& file)
+      : fields_(fields), values_(std::move(values)), file_(file) {}
   /// The same with the values that missing keys imply. @throws ConfigError for another value of a fixed key
-  HfConfig(const HfKeys& keys, const nlohmann::json& values, const std::string& file)
-      : values_(keys.used), file_(file) {
+  HfConfig(const FieldTable& fields, const HfKeys& keys, const nlohmann::json& values, const std::string& file)
+      : fields_(fields), implied_(keys.used), values_(keys.used), file_(file) {
     values_.update(values);
     for (const auto* list : {&keys.fixed, &common_hf_keys().fixed})
       for (const auto& [key, value] : list->items()) check_only(key, value);
@@ -64,17 +67,40 @@ class HfConfig {
   /// null: there is none
   [[nodiscard]] nlohmann::json value(const char* name) const { return values_.value(name, nlohmann::json()); }
 
-  /// Copies the value of `name` into `option` if the user did not set it; otherwise the two must be equal. `cause`: the
-  /// key that the user wrote, if it is not `key`.
+  /// The value of `name`; unset if the key is missing or null. @throws ConfigError when it has another type, such as
+  /// null for a number that the model cannot be without, or is a number out of the bounds
+  template <class T>
+  [[nodiscard]] std::optional<T> read(const char* name, const FieldRules& bounds) const {
+    const auto stored = value(name);
+    const bool may_be_null = std::is_same_v<T, bool> || implied_.value(name, nlohmann::json()).is_null();
+    if (stored.is_null() && may_be_null) return std::nullopt;
+    const auto must_be = [&](const std::string& what) {
+      refuse(fmt::format("has {} = {}; it must be {}", name, stored.dump(), what));
+    };
+    if constexpr (std::is_same_v<T, bool>) {
+      if (!stored.is_boolean()) must_be("true or false");
+      return stored.get<bool>();
+    } else if constexpr (std::is_same_v<T, std::string>) {
+      if (!stored.is_string()) must_be("a string");
+      return stored.get<std::string>();
+    } else {
+      const auto number = read_number<T>(stored, bounds);
+      if (!number) must_be(number_text<T>(bounds));
+      return number;
+    }
+  }
+  /// Copies the value of `name` into `option` if the user did not set it; otherwise the two must be equal. `key`: that
+  /// of [model], whose bounds apply; a size that has no key there has those of size_rules(). `cause`: the key that the
+  /// user wrote, if it is another one, which implies this.
   template <class T>
   void take(const char* name, const std::string& key, std::optional<T>& option, const char* cause = nullptr) const {
-    if (!values_.contains(name) || values_[name].is_null()) return;
-    const T value = get<T>(name);
-    const std::string written = cause != nullptr ? cause : key;
-    if (option && *option != value)
-      throw ConfigError(
-          fmt::format("model.{0}: {1} = {2}, but {3} says {4} = {5}; leave {0} out, or choose other weights", written,
-                      key, *option, file_, name, value));
+    const auto* field = fields_.find(key);
+    const auto value = read<T>(name, field != nullptr ? field->rules : size_rules());
+    if (!value) return;
+    if (option && *option != *value)
+      throw ConfigError(fmt::format(
+          "model.{0}: {1}{2} = {3}, but {4} says {5} = {6}; leave {0} out, or choose other weights",
+          cause != nullptr ? cause : key, cause != nullptr ? "its " : "", key, *option, file_, name, *value));
     option = value;
   }
   /// For options that may differ from the weights: the user's value takes precedence.
@@ -94,18 +120,8 @@ class HfConfig {
     if (value != supported && !(off && value.is_null()))
       refuse(fmt::format("has {} = {}; only {} is supported", name, value.dump(), supported.dump()));
   }
-  template <class T>
-  T get(const char* name) const {
-    try {
-      return values_[name].get<T>();
-    } catch (const nlohmann::json::exception&) {
-      const char* type = std::is_same_v<T, bool>          ? "true or false"
-                         : std::is_same_v<T, std::string> ? "a string"
-                         : std::is_integral_v<T>          ? "an integer"
-                                                          : "a number";
-      refuse(fmt::format("has {} = {}; it must be {}", name, values_[name].dump(), type));
-    }
-  }
+  const FieldTable& fields_;
+  nlohmann::json implied_ = nlohmann::json::object();
   nlohmann::json values_;
   std::string file_;
 };
@@ -113,9 +129,8 @@ class HfConfig {
 /// The token id of pad_token_id, whose embedding gets no gradient; -1: there is none. As in torch.nn.Embedding, a
 /// negative one counts from the end. @throws ConfigError
 inline std::int64_t padding_id(const HfConfig& config, std::int64_t vocab_size) {
-  std::optional<std::int64_t> id;
-  config.take("pad_token_id", "pad_token_id", id);
-  if (!id) return -1;
+  if (config.value("pad_token_id").is_null()) return -1;
+  const auto id = config.read<std::int64_t>("pad_token_id", {});
   if (*id < -vocab_size || *id >= vocab_size)
     config.refuse(fmt::format("has pad_token_id = {}, which is none of its {} token ids", *id, vocab_size));
   return *id < 0 ? *id + vocab_size : *id;

@@ -9,35 +9,45 @@
 #   --peer P       a program that trains ViT-B/16 with PyTorch and prints a JSON line a mode; it is started as
 #                  python3 P --device cuda --which vit --modes eager,compile --batch 256 --steps 15
 #   --dry          the CPU in the GPU's place, at small sizes: tests this script
+#   --help         prints this text
 # OUT gets report.md, report.json, table.txt and logs.tgz, written anew after each section. A section's verdict: passed,
 # failed, timed out, skipped (no time left), stopped (this script was ended), or not possible here.
-# Exit code: 0 none failed or timed out, 1 some did, 2 wrong arguments, or a program or the GPU is missing.
+# Exit code: 0 none failed or timed out, 1 some did or none had time to run, 2 wrong arguments, or a program or the GPU
+# is missing.
 set -uo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 self=$here/$(basename "${BASH_SOURCE[0]}")
 # shellcheck source=scripts/gpu_check_sections.sh
 . "$here/gpu_check_sections.sh" || exit 2
 
-usage() { printf 'gpu_check.sh: %s\n' "$1" >&2; sed -n '3,12s/^# \{0,2\}//p' "$self" >&2; exit 2; }
+help_text() { sed '1d; /^[^#]/Q; s/^# \{0,1\}//' "$self"; }
+usage() { printf 'gpu_check.sh: %s\n' "$1" >&2; help_text >&2; exit 2; }
 
-seconds=600 only='' peer='' dry='' out=''
+seconds=600 only=() peer='' dry='' out=''
 while [ $# -gt 0 ]; do
   case $1 in
     --seconds | --sections | --peer)
       [ $# -ge 2 ] || usage "$1 needs a value"
-      case $1 in --seconds) seconds=$2 ;; --sections) only=$2 ;; --peer) peer=$2 ;; esac
+      case $1 in
+        --seconds) seconds=$2 ;;
+        --sections) IFS=, read -ra only <<<"$(sed 's/ *, */,/g; s/^ *//; s/ *$//' <<<"$2")," ;;  # the comma ends the last
+        --peer) peer=$2 ;;
+      esac
       shift ;;
     --dry) dry=1 ;;
+    --help | -h) help_text; exit 0 ;;
     -*) usage "no option $1" ;;
     *) [ -z "$out" ] || usage "one OUT, not also $1"; out=$1 ;;
   esac
   shift
 done
 [ -n "$out" ] || usage "OUT is missing"
-[[ $seconds =~ ^[0-9]+$ ]] && [ "$seconds" -ge 1 ] || usage "--seconds $seconds: expected a whole number from 1"
+[[ $seconds =~ ^0*[1-9][0-9]{0,8}$ ]] || usage "--seconds $seconds: expected a whole number from 1"
+seconds=$((10#$seconds))
 [ -z "$peer" ] || peer=$(realpath -e "$peer" 2>/dev/null) || usage "--peer: no such file"
-for word in ${only//,/ }; do
-  grep -qE "^${word//./\\.}[.|]" <<<"$sections" || usage "--sections: no section $word; known: $(cut -d'|' -f1 <<<"$sections" | tr '\n' ' ')"
+known=$(cut -d'|' -f1 <<<"$sections")
+for word in "${only[@]}"; do
+  grep -qxF -- "$word" <<<"$known"$'\n'"$(cut -d. -f1 <<<"$known")" || usage "--sections: no section \"$word\"; known: ${known//$'\n'/ }"
 done
 command -v python3 >/dev/null || usage "python3 is not on PATH; it writes the report"
 
@@ -107,9 +117,15 @@ trap finish EXIT
 trap 'exit 143' TERM HUP
 trap 'exit 130' INT
 
-skipped=0
+chosen() {  # NAME: whether --sections has it, or its group
+  local word
+  [ ${#only[@]} -gt 0 ] || return 0
+  for word in "${only[@]}"; do [ "$word" != "$1" ] && [ "$word" != "${1%%.*}" ] || return 0; done
+  return 1
+}
+ran=0 skipped=0
 while IFS='|' read -r name limit title command; do
-  [ -z "$only" ] || [[ ,$only, == *,${name%%.*},* || ,$only, == *,$name,* ]] || continue
+  chosen "$name" || continue
   [ "$seconds" -lt 1200 ] || limit=$((limit * seconds / 600))
   left=$((end - SECONDS - 8)) began=$SECONDS
   if [ "$left" -lt $(((limit + 2) / 3)) ]; then
@@ -127,9 +143,11 @@ while IFS='|' read -r name limit title command; do
   fi
   rm -rf "$runs"
   note "$code"
+  ran=$((ran + 1))
   save $((skipped + 1))
   skipped=0
 done <<<"$sections"
 [ "$skipped" = 0 ] || save "$skipped"
 printf '%s\n' "$out/report.md"
-! grep -qE '"verdict": "(failed|timed out)"' "$out/report.json"
+[ "$ran" != 0 ] || printf 'gpu_check.sh: no section had time to run; raise --seconds\n' >&2
+[ "$ran" != 0 ] && ! grep -qE '"verdict": "(failed|timed out)"' "$out/report.json"

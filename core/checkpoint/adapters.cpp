@@ -44,16 +44,29 @@ std::vector<nn::Naming> peft_namings() {
   return {std::move(files), std::move(model)};
 }
 
+/// The tensors of a model by whether the file holds them.
+class AdapterFile {
+ public:
+  explicit AdapterFile(const std::string& file) : source_(file) {}
+  [[nodiscard]] bool holds(const std::string& name) const {
+    return std::any_of(namings_.begin(), namings_.end(), [&](const nn::Naming& naming) {
+      const auto stored = naming.find(name);
+      return stored && source_.file_of(stored->stored) != nullptr;
+    });
+  }
+
+ private:
+  WeightsSource source_;
+  std::vector<nn::Naming> namings_ = peft_namings();
+};
+
 /// Names of the parameters and buffers that the file does not hold.
 std::set<std::string> not_in(const std::string& file, const std::vector<nn::Parameter>& parameters,
                              const OtherTensors& others) {
-  const WeightsSource source(file);
-  const auto namings = peft_namings();
+  const AdapterFile adapters(file);
   std::set<std::string> out;
   const auto look_up = [&](const std::string& name) {
-    for (const auto& naming : namings)
-      if (const auto stored = naming.find(name); stored && source.file_of(stored->stored) != nullptr) return;
-    out.insert(name);
+    if (!adapters.holds(name)) out.insert(name);
   };
   for (const auto& parameter : parameters) look_up(parameter.name);
   for (const auto& parameter : others.remote) look_up(parameter.name);
@@ -126,11 +139,20 @@ void load_adapters(const std::string& folder_or_file, const std::vector<nn::Para
   load_weights(file, parameters, "", log, of_adapters);
 }
 
-std::vector<shard::Slice> adapter_slices(const std::vector<shard::Slice>& state, nn::Model& model) {
-  std::set<std::string> frozen;
+std::set<std::string> parameters_in(const std::string& adapters, nn::Model& model) {
+  const AdapterFile file(existing_adapters(adapters));
+  std::set<std::string> out;
   for (const auto& parameter : nn::declarations(model))
-    if (!parameter.value.requires_grad()) frozen.insert(parameter.name);
-  const auto tied = nn::saved_modules(model).copies;
+    if (file.holds(parameter.name)) out.insert(parameter.name);
+  return out;
+}
+
+std::vector<shard::Slice> adapter_slices(const std::vector<shard::Slice>& state, nn::Model& model,
+                                         const std::set<std::string>& loaded) {
+  std::set<std::string> of_base;
+  for (const auto& parameter : nn::declarations(model))
+    if (!parameter.value.requires_grad() && !loaded.contains(parameter.name)) of_base.insert(parameter.name);
+  const auto tied = nn::saved_modules(model, loaded).copies;
   std::vector<shard::Slice> out;
   const auto add = [&](shard::Slice slice, const std::string& name) {
     slice.placement.name = kPrefix + name;
@@ -138,7 +160,7 @@ std::vector<shard::Slice> adapter_slices(const std::vector<shard::Slice>& state,
   };
   for (const auto& slice : state) {
     const auto& name = slice.placement.name;
-    if (frozen.count(name) == 0) add(slice, name);
+    if (of_base.count(name) == 0) add(slice, name);
     for (const auto& row : tied)
       if (row.copy_of == name) add(slice, row.stored);
   }
@@ -146,8 +168,9 @@ std::vector<shard::Slice> adapter_slices(const std::vector<shard::Slice>& state,
 }
 
 FileDigest save_adapters(const std::string& folder, const std::vector<shard::Slice>& state, nn::Model& model,
-                         const std::map<std::string, std::string>& texts, comm::Mesh& mesh) {
-  SliceSource source(adapter_slices(state, model), mesh);
+                         const std::map<std::string, std::string>& texts, comm::Mesh& mesh,
+                         const std::set<std::string>& loaded) {
+  SliceSource source(adapter_slices(state, model, loaded), mesh);
   return source.write([&] {
     make_folder(folder);
     const auto digest = write_tensors(

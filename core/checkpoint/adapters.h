@@ -1,9 +1,11 @@
 // Adapters (core/nn/lora.h) in the format of Hugging Face's PEFT: a folder with adapter_config.json and
-// adapter_model.safetensors. The file holds what is trained, and the model's buffers, which a training may change; its
-// names begin with "base_model.model.". Of tensors that the model ties it holds each one (nn::saved_modules()).
+// adapter_model.safetensors. The file holds what is trained, what the adapters held that the training started from, and
+// the model's buffers, which a training may change; its names begin with "base_model.model.". Of tensors that the model
+// ties it holds each one (nn::saved_modules()).
 #pragma once
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,13 +35,19 @@ void load_weights_and_adapters(const std::string& weights, const std::string& ad
 void load_adapters(const std::string& folder_or_file, const std::vector<nn::Parameter>& parameters, const Log& log,
                    const OtherTensors& others);
 
-/// Of a model's state, the tensors that its adapters' file holds, with their names in it.
-std::vector<shard::Slice> adapter_slices(const std::vector<shard::Slice>& state, nn::Model& model);
+/// Of a model's parameters on this rank, the names of those that the adapters' file holds.
+std::set<std::string> parameters_in(const std::string& adapters, nn::Model& model);
+
+/// Of a model's state, the tensors that its adapters' file holds, with their names in it. `loaded`: parameters_in() of
+/// the adapters that the training started from; they are part of the model although they may not be trained.
+std::vector<shard::Slice> adapter_slices(const std::vector<shard::Slice>& state, nn::Model& model,
+                                         const std::set<std::string>& loaded = {});
 
 /// Writes adapter_slices() to folder/adapter_model.safetensors, and `texts` next to it. Collective over the mesh's
 /// world; rank 0 writes and gets the digest of the file. @throws CheckpointError on every rank, with the same message
 FileDigest save_adapters(const std::string& folder, const std::vector<shard::Slice>& state, nn::Model& model,
-                         const std::map<std::string, std::string>& texts, comm::Mesh& mesh);
+                         const std::map<std::string, std::string>& texts, comm::Mesh& mesh,
+                         const std::set<std::string>& loaded = {});
 
 /// The weight W + scale B A, in at least float32.
 at::Tensor merged(const at::Tensor& weight, const at::Tensor& a, const at::Tensor& b, double scale);

@@ -9,6 +9,7 @@
 namespace trireme::checkpoint {
 
 inline constexpr const char* kTemporary = ".tmp";
+inline constexpr const char* kReplaced = ".old.tmp";  ///< while another one gets its name (publish_folder())
 inline constexpr const char* kAside = ".aside";
 
 std::string checkpoint_folder(const std::string& run_dir, std::int64_t step);

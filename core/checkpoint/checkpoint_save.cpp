@@ -163,7 +163,7 @@ void CheckpointSave::publish() {
     write_file(path_in(temporary_, kManifest), manifest_text(manifest));
     for (const auto& [name, digest] : manifest.files) bytes_ += digest.bytes;
     if (!storage_.is_shared()) return;  // finish() gives it its name
-    warning_ = publish_folder(temporary_, folder_);
+    warning_ = publish_folder(temporary_, folder_, folder_ + kReplaced);
     if (warning_.empty()) remove_older(run_dir_, folder_, keep_);
   });
   seconds_ += seconds_since(begin);
@@ -172,7 +172,7 @@ void CheckpointSave::publish() {
 /// Every storage has its part on the disk. The older ones stay until all have the new one under its name.
 void CheckpointSave::publish_everywhere() {
   const auto problem = problem_of_save([&] {
-    if (leads()) warning_ = publish_folder(temporary_, folder_);
+    if (leads()) warning_ = publish_folder(temporary_, folder_, folder_ + kReplaced);
   });
   is_half_published_ = problem.empty();
   agree(problem);

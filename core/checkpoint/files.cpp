@@ -237,14 +237,13 @@ static std::string sync_problem(const std::string& folder) {
 }
 
 /// Gives the folder the name of one that is there. Returns where the other one is afterwards. @throws CheckpointError
-static std::string exchange_folders(const std::string& from, const std::string& to) {
+static std::string exchange_folders(const std::string& from, const std::string& to, const std::string& aside) {
   const auto refuse = [&](int error) {
     throw CheckpointError(write_problem(to, "cannot replace the folder that is there", error));
   };
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) return from;
   if (errno != EINVAL && errno != ENOSYS) refuse(errno);
   // The file system cannot exchange folders: rename the old folder first.
-  auto aside = to + kReplaced;
   std::error_code ignored;
   std::filesystem::remove_all(aside, ignored);
   if (::rename(to.c_str(), aside.c_str()) != 0) refuse(errno);
@@ -256,14 +255,14 @@ static std::string exchange_folders(const std::string& from, const std::string& 
   return aside;
 }
 
-std::string publish_folder(const std::string& from, const std::string& to) {
+std::string publish_folder(const std::string& from, const std::string& to, const std::string& aside) {
   sync_folder(from);
   if (!std::filesystem::exists(to)) {
     if (::rename(from.c_str(), to.c_str()) != 0)
       throw CheckpointError(write_problem(to, "cannot be renamed into place", errno));
     return sync_problem(parent_of(to));
   }
-  const auto replaced = exchange_folders(from, to);
+  const auto replaced = exchange_folders(from, to, aside);
   auto problem = sync_problem(parent_of(to));
   std::error_code ignored;
   if (problem.empty()) std::filesystem::remove_all(replaced, ignored);

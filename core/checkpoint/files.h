@@ -63,10 +63,9 @@ void make_folder(const std::string& path);
 /// Renames a folder whose files FileWriter has written. Returns "", or why the folder of `to` could not be synced then:
 /// the new one has its name, but may lose it when the power fails. An existing folder is exchanged for the new one
 /// atomically, and removed when the new name is on the disk. Where the file system cannot exchange two names, the
-/// existing one is first renamed to TO.old.tmp: after a crash in that moment, restore_replaced() (checkpoint_folders.h)
-/// or ModelFolder (model_folder.h) gives its name back.
+/// existing one is first renamed to `aside`, in place of what is there: after a crash in that moment,
+/// restore_replaced() (checkpoint_folders.h) or ModelFolder (model_folder.h) gives its name back.
 /// @throws CheckpointError when it cannot be renamed; nothing has changed then
-[[nodiscard]] std::string publish_folder(const std::string& from, const std::string& to);
-inline constexpr const char* kReplaced = ".old.tmp";
+[[nodiscard]] std::string publish_folder(const std::string& from, const std::string& to, const std::string& aside);
 
 }  // namespace trireme::checkpoint

@@ -30,6 +30,11 @@ std::vector<fs::path> entries_of(const std::string& folder) {
   return out;
 }
 
+std::string hidden_beside(const std::string& folder, const char* purpose) {
+  const fs::path path(folder);
+  return (path.parent_path() / fmt::format(".{}.trireme-{}.tmp", path.filename().string(), purpose)).string();
+}
+
 bool is_same_folder(int open_folder, const std::string& path) {
   struct stat held {
   }, named{};
@@ -56,11 +61,12 @@ int lock_folder(const std::string& path, const std::string& wanted) {
 /// Of a process that died after it renamed the earlier folder: gives its name back if the new one has not got it.
 void remove_replaced(const std::string& folder) {
   std::error_code ignored;
-  if (!fs::exists(folder + kReplaced, ignored)) return;
+  const auto replaced = replaced_model(folder);
+  if (!fs::exists(replaced, ignored)) return;
   if (fs::exists(folder, ignored))
-    fs::remove_all(folder + kReplaced, ignored);
+    fs::remove_all(replaced, ignored);
   else
-    fs::rename(folder + kReplaced, folder, ignored);
+    fs::rename(replaced, folder, ignored);
 }
 
 bool is_tensor_file(const std::string& name) {
@@ -69,10 +75,14 @@ bool is_tensor_file(const std::string& name) {
 
 }  // namespace
 
+std::string next_model(const std::string& folder) { return hidden_beside(folder, "export"); }
+
+std::string replaced_model(const std::string& folder) { return hidden_beside(folder, "old"); }
+
 ModelFolder::ModelFolder(std::string folder) : folder_(std::move(folder)) {
   std::error_code ignored;
   if (fs::is_symlink(folder_, ignored)) folder_ = fs::weakly_canonical(folder_, ignored).string();  // the link stays
-  next_ = folder_ + kExportTemporary;
+  next_ = next_model(folder_);
   if (fs::exists(folder_, ignored) && !fs::is_directory(folder_, ignored))
     throw CheckpointError(write_problem(folder_, "the folder cannot be created", ENOTDIR));
   lock_ = lock_folder(next_, folder_);
@@ -120,7 +130,7 @@ std::string ModelFolder::publish() {
       if (folder >= 0) ::close(folder);
     }
   } const unlock{present};
-  auto problem = publish_folder(next_, folder_);
+  auto problem = publish_folder(next_, folder_, replaced_model(folder_));
   is_published_ = true;
   return problem;
 }
@@ -128,7 +138,7 @@ std::string ModelFolder::publish() {
 void recover_model_folder(const std::string& folder) {
   remove_replaced(folder);
   std::error_code ignored;
-  fs::remove_all(folder + kExportTemporary, ignored);
+  fs::remove_all(next_model(folder), ignored);
 }
 
 std::vector<std::string> foreign_files(const std::string& folder, const std::map<std::string, std::string>& texts) {

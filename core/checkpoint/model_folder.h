@@ -1,8 +1,8 @@
-// The folder of an exported model, which is replaced as a whole: the model is written to FOLDER.export.tmp, synced, and
-// gets its name by one rename, or by an exchange of the two names (publish_folder()). A process that dies at any moment
-// leaves the earlier model or the new one under the name, and each is whole. What else it leaves, FOLDER.export.tmp or,
-// on file systems that cannot exchange names, FOLDER.old.tmp, is removed or renamed back when the folder is next
-// written.
+// The folder of an exported model, which is replaced as a whole: the model is written to .FOLDER.trireme-export.tmp
+// beside it, synced, and gets its name by one rename, or by an exchange of the two names (publish_folder()). A process
+// that dies at any moment leaves the earlier model or the new one under the name, and each is whole. What else it
+// leaves, that folder or, on file systems that cannot exchange names, .FOLDER.trireme-old.tmp, is removed or renamed
+// back when the folder is next written: these hidden names are ours alone.
 //
 // A model of ours is known by a mark in its files of tensors (export_metadata()). Exports of versions that set no mark
 // are treated as anybody else's.
@@ -14,7 +14,10 @@
 
 namespace trireme::checkpoint {
 
-inline constexpr const char* kExportTemporary = ".export.tmp";
+/// Where the next model of the folder is written.
+std::string next_model(const std::string& folder);
+/// Where the earlier model is while the next one gets its name, on file systems that cannot exchange names.
+std::string replaced_model(const std::string& folder);
 
 /// One replacement of the folder. While the object exists, no other one has the same folder, in any process.
 class ModelFolder {

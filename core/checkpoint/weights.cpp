@@ -277,7 +277,9 @@ std::string beside_weights(const std::string& folder_or_file, const std::string&
 nlohmann::json read_beside_weights(const std::string& folder_or_file, const std::string& name) {
   const auto path = beside_weights(folder_or_file, name);
   if (!fs::exists(path)) return nullptr;
-  return read_json(path);
+  auto values = read_json(path);
+  if (!values.is_object()) throw CheckpointError(fmt::format("{}: not a JSON object", path));
+  return values;
 }
 
 bool has_head(const std::string& folder_or_file, nn::Model& model, const std::string& head_prefix) {

@@ -29,7 +29,8 @@ inline constexpr const char* kPreprocessorConfig = "preprocessor_config.json";
 
 /// The path of a file next to the weights, which need not exist. @throws CheckpointError when there are no weights.
 std::string beside_weights(const std::string& folder_or_file, const std::string& name);
-/// Reads a JSON file next to the weights; null when there is none. @throws CheckpointError when it is not JSON.
+/// Reads the object in a JSON file next to the weights; null when there is none. @throws CheckpointError when it is not
+/// JSON or no object
 nlohmann::json read_beside_weights(const std::string& folder_or_file, const std::string& name = kModelConfig);
 /// Whether the weights have any of the model's tensors under `head_prefix` ("classifier."). Reads only headers.
 /// @throws CheckpointError

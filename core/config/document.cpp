@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "core/base/bounds.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/config/other_names.h"
@@ -15,15 +16,6 @@ std::string choices_text(const FieldRules& rules) {
   std::vector<std::string> quoted;
   for (const auto& choice : rules.choices) quoted.push_back(to_toml(choice));
   return text::join(quoted, " or ");
-}
-
-// The allowed values of a field: "an integer, at least 1".
-std::string allowed_text(const Field& field) {
-  std::string out = field.rules.choices.empty() ? type_text(field) : choices_text(field.rules);
-  if (field.rules.length) out += fmt::format(" with {} elements", *field.rules.length);
-  const auto bounds = bounds_text(field.rules);
-  if (!bounds.empty()) out += fmt::format(", {}{}", field.rules.length ? "each " : "", bounds);
-  return out;
 }
 
 std::string only_text(const Field& field) {
@@ -146,16 +138,12 @@ std::string type_text(const Field& field) {
   return (field.rules.one_for_all ? "an integer or " : "") + type_text(field.type);
 }
 
-std::string bounds_text(const FieldRules& rules) {
-  std::vector<std::string> parts;
-  const auto add = [&](const char* phrase, const std::optional<double>& bound) {
-    if (bound) parts.push_back(fmt::format("{} {}", phrase, *bound));
-  };
-  add("at least", rules.min);
-  add("above", rules.above);
-  add("at most", rules.max);
-  add("below", rules.below);
-  return text::join(parts, " and ");
+std::string allowed_text(const Field& field) {
+  std::string out = field.rules.choices.empty() ? type_text(field) : choices_text(field.rules);
+  if (field.rules.length) out += fmt::format(" with {} elements", *field.rules.length);
+  const auto bounds = bounds_text(field.rules);
+  if (!bounds.empty()) out += fmt::format(", {}{}", field.rules.length ? "each " : "", bounds);
+  return out;
 }
 
 std::string explain(const std::vector<const FieldTable*>& tables, const std::string& name, int columns) {

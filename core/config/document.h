@@ -14,8 +14,8 @@ namespace trireme::config {
 std::string type_text(std::size_t type);
 /// The types that a field takes: "an integer or a list of integers".
 std::string type_text(const Field& field);
-/// "at least 0 and below 1"; "" if the rules have no bounds.
-std::string bounds_text(const FieldRules& rules);
+/// The values that a field takes: "an integer, at least 1".
+std::string allowed_text(const Field& field);
 /// Like to_toml(), but without quotes around a string.
 std::string plain_text(const FieldValue& value);
 /// Whether the field's `only` rule holds for `object` (true if it has none).

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "core/base/bounds.h"
 #include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -65,11 +66,6 @@ bool beyond_double(const std::string& text) {
   char* end = nullptr;
   return !text.empty() && std::isinf(std::strtod(text.c_str(), &end)) && *end == '\0' &&
          text.find_first_of("0123456789") != std::string::npos;
-}
-
-bool in_bounds(double value, const FieldRules& rules) {
-  return std::isfinite(value) && (!rules.min || value >= *rules.min) && (!rules.max || value <= *rules.max) &&
-         (!rules.above || value > *rules.above) && (!rules.below || value < *rules.below);
 }
 
 void check_number(const Table& section, const Field& field, double value, bool of_list) {

@@ -157,6 +157,20 @@ void attach(Linear& linear, const LoraOptions& options) {
                   options.alpha / static_cast<double>(options.rank)}));
 }
 
+std::vector<std::string> modules_in_full(Model& model, const std::set<std::string>& loaded) {
+  std::unordered_set<const void*> adapters;
+  for (const auto* linear : adapted_layers(model))
+    for (const auto& part : {linear->adapter()->a, linear->adapter()->b})
+      adapters.insert(part->weight.unsafeGetTensorImpl());
+  std::vector<std::string> out;
+  for (const auto& item : model.named_parameters()) {
+    const bool is_saved = item.value().requires_grad() || loaded.contains(item.key());
+    if (!is_saved || adapters.contains(item.value().unsafeGetTensorImpl())) continue;
+    add_outermost(out, std::string(without_last_part(item.key())));
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<std::string> last_parts(const std::vector<Linear*>& layers) {
@@ -191,21 +205,10 @@ std::vector<Linear*> adapted_layers(Model& model) {
   return out;
 }
 
-std::vector<std::string> trained_modules(Model& model) {
-  std::unordered_set<const void*> adapters;
-  for (const auto* linear : adapted_layers(model))
-    for (const auto& part : {linear->adapter()->a, linear->adapter()->b})
-      adapters.insert(part->weight.unsafeGetTensorImpl());
-  std::vector<std::string> out;
-  for (const auto& item : model.named_parameters()) {
-    if (!item.value().requires_grad() || adapters.count(item.value().unsafeGetTensorImpl()) != 0) continue;
-    add_outermost(out, std::string(without_last_part(item.key())));
-  }
-  return out;
-}
+std::vector<std::string> trained_modules(Model& model) { return modules_in_full(model, {}); }
 
-SavedModules saved_modules(Model& model) {
-  SavedModules out{trained_modules(model), {}};
+SavedModules saved_modules(Model& model, const std::set<std::string>& loaded) {
+  SavedModules out{modules_in_full(model, loaded), {}};
   const auto in_saved = [&](const std::string& tensor) {
     return std::any_of(out.paths.begin(), out.paths.end(), [&](const auto& path) { return is_inside(tensor, path); });
   };

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -46,9 +47,11 @@ std::vector<std::string> trained_modules(Model& model);
 /// What PEFT saves in full. It gives each of these modules a tensor of its own, also where the model ties two tensors,
 /// so that a tensor and its copies (Model::redundant_tensors()) must be saved together.
 struct SavedModules {
-  std::vector<std::string> paths;       ///< trained_modules() and those of copies, without those inside another
+  /// trained_modules(), those of `loaded`, and those of copies, without those inside another
+  std::vector<std::string> paths;
   std::vector<RedundantTensor> copies;  ///< the tied tensors of these modules, which the model has under another name
 };
-SavedModules saved_modules(Model& model);
+/// `loaded`: the names of further parameters, which are not trained but came with the adapters.
+SavedModules saved_modules(Model& model, const std::set<std::string>& loaded = {});
 
 }  // namespace trireme::nn

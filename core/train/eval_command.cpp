@@ -1,6 +1,7 @@
 // `trireme eval` and `trireme predict`: given weights on the samples of a data set, or of files.
 #include <fmt/format.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
@@ -78,6 +79,7 @@ EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal,
   auto booster = booster_of(p, world);
   auto run = load_model(booster, p);
   EvalResult last;
+  std::vector<std::string> bad;  // splits
   for (const auto& [name, split] : {std::pair{"validation", p.data.validation}, std::pair{"test", p.data.test}}) {
     if (!split) continue;
     auto loader = booster.evaluation_loader(split, p.eval_batch);
@@ -87,8 +89,12 @@ EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal,
       line += fmt::format("   {} {}", metric.label, metric_text(metric, value));
     console.line(fmt::format("{}   {:.1f} s", line, last.seconds));
     reports.add(name, last, console);
+    if (!std::isfinite(last.loss)) bad.emplace_back(name);
   }
   checkpoint::on_first_rank(world, [&] { reports.write_file(); });
+  if (!bad.empty())
+    throw NonFiniteError(fmt::format("the loss on {} is not finite; use earlier weights, or check the samples",
+                                     text::join(bad, " and ")));
   return last;
 }
 

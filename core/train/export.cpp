@@ -40,23 +40,24 @@ checkpoint::ExportFormat export_format(const RunSection& run) {
 }
 
 checkpoint::FileDigest export_weights(const std::string& folder, Booster& booster, Boosted& run,
-                                      const std::map<std::string, std::string>& texts, bool adapters,
-                                      const checkpoint::ExportFormat& format) {
+                                      const std::map<std::string, std::string>& texts,
+                                      const std::optional<LoraSection>& lora, const checkpoint::ExportFormat& format) {
   const auto state = run.model->state_dict();
-  return adapters ? checkpoint::save_adapters(folder, state, run.model->module(), texts, booster.mesh())
-                  : checkpoint::save_weights(folder, state, texts, booster.mesh(), format);
+  return lora ? checkpoint::save_adapters(folder, state, run.model->module(), texts, booster.mesh(), lora->loaded)
+              : checkpoint::save_weights(folder, state, texts, booster.mesh(), format);
 }
 
-BestModel::BestModel(const std::string& run_dir, std::map<std::string, std::string> texts, bool adapters)
-    : dir_(checkpoint::path_in(run_dir, kBestModel)), texts_(std::move(texts)), adapters_(adapters) {}
+BestModel::BestModel(const std::string& run_dir, std::map<std::string, std::string> texts,
+                     std::optional<LoraSection> lora)
+    : dir_(checkpoint::path_in(run_dir, kBestModel)), texts_(std::move(texts)), lora_(std::move(lora)) {}
 
-const char* BestModel::file_name() const { return adapters_ ? checkpoint::kAdapterTensors : checkpoint::kModelTensors; }
+const char* BestModel::file_name() const { return lora_ ? checkpoint::kAdapterTensors : checkpoint::kModelTensors; }
 
 std::string BestModel::save(Booster& booster, Boosted& run) {
   const auto& world = booster.mesh().world();
   checkpoint::FileDigest digest;
   auto problem = replace_model(
-      world, dir_, [&](const std::string& next) { digest = export_weights(next, booster, run, texts_, adapters_); });
+      world, dir_, [&](const std::string& next) { digest = export_weights(next, booster, run, texts_, lora_); });
   digest_ = digest;
   if (world.rank() == 0) file_ = checkpoint::path_in(dir_, file_name());
   return problem;
@@ -85,7 +86,7 @@ void BestModel::export_to(const comm::World& world, const std::string& dir, cons
                           const std::map<std::string, std::string>& texts) const {
   checkpoint::on_first_rank(world, [&] {
     if (file_.empty()) return;
-    if (!adapters_ && !format.is_plain()) return checkpoint::export_file(file_, dir, format, texts);
+    if (!lora_ && !format.is_plain()) return checkpoint::export_file(file_, dir, format, texts);
     checkpoint::copy_file(file_, checkpoint::path_in(dir, file_name()));  // users may write into an exported file
     checkpoint::write_texts(dir, texts);
   });
@@ -93,7 +94,7 @@ void BestModel::export_to(const comm::World& world, const std::string& dir, cons
 
 std::vector<shard::Slice> BestModel::state(Boosted& run) const {
   auto all = run.model->state_dict();
-  return adapters_ ? checkpoint::adapter_slices(all, run.model->module()) : all;
+  return lora_ ? checkpoint::adapter_slices(all, run.model->module(), lora_->loaded) : all;
 }
 
 bool BestModel::load(Booster& booster, Boosted& run) const {

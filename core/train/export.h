@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -27,16 +28,17 @@ checkpoint::ExportFormat export_format(const RunSection& run);
 std::string replace_model(const comm::World& world, const std::string& folder,
                           const std::function<void(const std::string& next)>& write);
 
-/// Saves the weights that the model has now, or only what is trained with adapters. Collective; rank 0 writes.
+/// Saves the weights that the model has now, or with `lora` its adapters. Collective; rank 0 writes.
 checkpoint::FileDigest export_weights(const std::string& folder, Booster& booster, Boosted& run,
-                                      const std::map<std::string, std::string>& texts, bool adapters,
+                                      const std::map<std::string, std::string>& texts,
+                                      const std::optional<LoraSection>& lora,
                                       const checkpoint::ExportFormat& format = {});
 
 /// RUN/model-best. All members are collective over the world; rank 0 writes. @throws CheckpointError
 class BestModel {
  public:
-  /// `texts`: the files next to the tensors, by name. `adapters`: only these are exported.
-  BestModel(const std::string& run_dir, std::map<std::string, std::string> texts, bool adapters);
+  /// `texts`: the files next to the tensors, by name. `lora`: only the adapters are exported.
+  BestModel(const std::string& run_dir, std::map<std::string, std::string> texts, std::optional<LoraSection> lora);
   /// Saves the model's current weights as the best so far. Returns "", or on rank 0 why they may be the earlier ones
   /// again after a power failure. @throws CheckpointError on every rank, with the same message; the earlier ones are
   /// untouched then, and nothing else is left
@@ -61,7 +63,7 @@ class BestModel {
   [[nodiscard]] const char* file_name() const;
   std::string dir_, file_;
   std::map<std::string, std::string> texts_;
-  bool adapters_;
+  std::optional<LoraSection> lora_;
   checkpoint::FileDigest digest_;
 };
 

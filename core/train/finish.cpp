@@ -78,7 +78,7 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
     if (exports_best)
       run.best.export_to(run.world, next, format, texts);
     else
-      export_weights(next, run.booster, run.boosted, texts, p.config.lora.has_value(), format);
+      export_weights(next, run.booster, run.boosted, texts, p.config.lora, format);
   });
   if (p.config.lora && p.config.lora->merge) {
     // Frozen weights may be in half precision; all tensors have the dtype that config.json says.

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "core/base/bounds.h"
 #include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
@@ -29,6 +30,18 @@ bool turns_on(const json& config, const char* key) {
   return !found->is_structured() || !found->empty();
 }
 
+/// The rank or the alpha of adapters, in the bounds of the key of [lora]. @throws CheckpointError
+template <class T>
+T number_in(const json& config, const char* name, const char* key, const std::string& file) {
+  const auto& bounds = lora_fields().find(key)->rules;
+  const auto stored = config.value(name, json());
+  const auto number = read_number<T>(stored, bounds);
+  if (!number)
+    throw CheckpointError(fmt::format("{}: {} is {}; it must be {}", file, name,
+                                      stored.is_null() ? "missing" : stored.dump(), number_text<T>(bounds)));
+  return *number;
+}
+
 /// PEFT's configuration of these adapters. @throws CheckpointError for a kind that is not supported
 json read_adapter_config(const std::string& adapters) {
   const auto file = checkpoint::beside_weights(adapters, checkpoint::kAdapterConfig);
@@ -45,9 +58,6 @@ json read_adapter_config(const std::string& adapters) {
         "layer_replication", "target_parameters", "trainable_token_indices", "alora_invocation_tokens", "arrow_config"})
     if (turns_on(config, key))
       throw CheckpointError(fmt::format("{}: {} is {}, which is not supported", file, key, config.at(key).dump()));
-  for (const char* key : {"r", "lora_alpha"})
-    if (!config.contains(key) || !config.at(key).is_number())
-      throw CheckpointError(fmt::format("{}: {} is missing or not a number", file, key));
   return config;
 }
 
@@ -72,8 +82,8 @@ LoraSection section_for(const json& config, const std::string& adapters) {
           fmt::format("{}: {} is {}; write [lora] with the target's full names into the configuration", file, key,
                       config.at(key).dump()));
   LoraSection lora;
-  lora.rank = config.at("r").get<std::int64_t>();
-  lora.alpha = config.at("lora_alpha").get<double>();
+  lora.rank = number_in<std::int64_t>(config, "r", "rank", file);
+  lora.alpha = number_in<double>(config, "lora_alpha", "alpha", file);
   lora.target = names_in(config, "target_modules", file);
   lora.train = names_in(config, "modules_to_save", file);
   // PEFT adds the names of any classifier's head, which the model may lack.
@@ -85,17 +95,19 @@ LoraSection section_for(const json& config, const std::string& adapters) {
   return lora;
 }
 
-/// Checks [lora] against the adapters to load. @throws ConfigError
+/// Checks [lora] against the adapters to load. @throws ConfigError, CheckpointError
 void check_same(const Prepared& p, const json& config) {
   const auto& lora = *p.config.lora;
   const auto* section = p.config.root.table("lora");
+  const auto file = checkpoint::beside_weights(p.adapters, checkpoint::kAdapterConfig);
   const auto differs = [&](const char* key, double here, double there) {
     if (here != there)
       config::fail(section, key,
                    fmt::format("is {}, but the adapters of {} have {}; set it to {}", here, p.adapters, there, there));
   };
-  differs("rank", static_cast<double>(lora.rank), config.at("r").get<double>());
-  differs("alpha", lora.alpha, config.at("lora_alpha").get<double>());
+  differs("rank", static_cast<double>(lora.rank),
+          static_cast<double>(number_in<std::int64_t>(config, "r", "rank", file)));
+  differs("alpha", lora.alpha, number_in<double>(config, "lora_alpha", "alpha", file));
 }
 
 /// Only merged weights are in the files and the dtype of an export. @throws ConfigError
@@ -143,7 +155,7 @@ std::vector<std::string> target_modules(const LoraSection& lora, nn::Model& mode
 
 json adapter_config(const Prepared& p, nn::Model& model) {
   const auto& lora = *p.config.lora;
-  const auto saved = nn::saved_modules(model).paths;
+  const auto saved = nn::saved_modules(model, lora.loaded).paths;
   const auto layers = nn::adapted_layers(model);
   const bool transposed =
       std::any_of(layers.begin(), layers.end(), [](const auto* layer) { return layer->options().stored_transposed; });

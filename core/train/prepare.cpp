@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/booster/precision.h"
+#include "core/checkpoint/adapters.h"
 #include "core/checkpoint/weights.h"
 #include "core/comm/world.h"
 #include "core/config/location.h"
@@ -222,7 +223,10 @@ Prepared prepare(RunConfig config, const LaunchInfo& launch, const std::string& 
     p.kind = p.config.kinds.models.at(p.config.model.name);
     open_data(p, !trains, log, inputs);
     choose_task(p);
-    if (trains) keep_files_of_weights(p);
+    if (trains)
+      keep_files_of_weights(p);
+    else
+      check_problem(p);
     try {
       resolve_model(p, !trains);
     } catch (const ConfigError& error) {
@@ -243,6 +247,7 @@ void check_prepared(Prepared& p, bool trains) {
   resolve_batch(p, trains);
   resolve_steps(p, trains);
   const auto source = model_source(p);
+  if (trains && !p.adapters.empty()) p.config.lora->loaded = checkpoint::parameters_in(p.adapters, *source.model);
   p.plugin->check_model(source, settings_of(p.config, *p.plugin, p.launch.size));
   trains ? check_optimizer(p, *source.model) : check_head(p, *source.model);
 }

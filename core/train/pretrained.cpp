@@ -20,15 +20,21 @@
 namespace trireme::train {
 namespace {
 
-/// The label names in a stored model's configuration, in order; empty if they are not numbered from 0.
+/// The label names in a stored model's configuration, in order; empty if it has none.
 /// @throws CheckpointError, which names the file `path`
 std::vector<std::string> stored_labels(const nlohmann::json& stored, const std::string& path) {
   std::vector<std::string> names;
   const auto labels = stored.is_object() ? stored.find("id2label") : stored.end();
-  if (labels == stored.end() || !labels->is_object()) return names;
+  if (labels == stored.end() || labels->is_null()) return names;
+  const auto refuse = [&] {
+    throw CheckpointError(
+        fmt::format("{}: id2label is {}; it must be an object with the names of the labels, by their numbers from 0",
+                    path, labels->dump()));
+  };
+  if (!labels->is_object()) refuse();
   for (std::size_t i = 0; i < labels->size(); ++i) {
     const auto found = labels->find(std::to_string(i));
-    if (found == labels->end()) return {};
+    if (found == labels->end()) refuse();
     if (!found->is_string())
       throw CheckpointError(fmt::format("{}: the name of label {} in id2label is not a string", path, i));
     names.push_back(found->get<std::string>());
@@ -192,7 +198,7 @@ void keep_files_of_weights(Prepared& p) {
     if (std::filesystem::exists(path)) p.kept_files[name] = checkpoint::read_file(path);
   };
   keep(checkpoint::kModelConfig);
-  if (generates(p)) keep(kGenerationConfig);
+  if (generates(p) && !checkpoint::read_beside_weights(p.weights, kGenerationConfig).is_null()) keep(kGenerationConfig);
   if (p.data.info.spec.tokens) return;  // another tokenizer's files may not be mixed with these
   for (const auto* name : kTokenizerFiles) keep(name);
 }

@@ -19,7 +19,7 @@ const std::vector<Section>& rules() {
   static const std::vector<Section> all{
       {"run", Rule::free, {{"seed", Rule::refused}}},
       {"model", Rule::refused, {{"weights", Rule::warn}}},
-      {"lora", Rule::refused, {{"weights", Rule::warn}, {"dropout", Rule::warn}, {"merge", Rule::free}}},
+      {"lora", Rule::refused, {{"dropout", Rule::warn}, {"merge", Rule::free}}},
       {"data",
        Rule::refused,
        {{"path", Rule::free},  // what the files hold is compared by their digest

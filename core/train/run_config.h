@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -60,8 +61,9 @@ struct ModelSection {
 
 /// [lora]: which layers get adapters, and which modules are trained besides.
 struct LoraSection : nn::LoraOptions {
-  std::string weights = "";  // adapters in PEFT's format to start from
-  bool merge = false;        // also write RUN/model-merged
+  std::string weights = "";        // adapters in PEFT's format to start from
+  bool merge = false;              // also write RUN/model-merged
+  std::set<std::string> loaded{};  // the model's parameters that the adapters of `weights` hold; exports have them too
 };
 
 /// The keys that [data] has for all data sets.

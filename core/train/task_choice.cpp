@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -15,18 +16,33 @@
 namespace trireme::train {
 namespace {
 
+/// The problem_type in the config.json of weights, which is that of a task; "" when there is none. @throws ConfigError
+std::string stored_problem(const std::string& weights, const Registry<TaskKind>& tasks) {
+  const auto stored = weights.empty() ? nlohmann::json() : checkpoint::read_beside_weights(weights);
+  const auto problem = stored.is_null() ? stored : stored.value("problem_type", nlohmann::json());
+  if (problem.is_null()) return "";
+  std::vector<std::string> known;
+  for (const auto& name : tasks.names())
+    if (const auto& each = tasks.at(name).problem_type; !each.empty()) known.push_back(each);
+  if (std::find(known.begin(), known.end(), problem) == known.end())
+    throw ConfigError(fmt::format("{}: problem_type is {}; it must be {}",
+                                  checkpoint::beside_weights(weights, checkpoint::kModelConfig), problem.dump(),
+                                  text::join(known, " or ")));
+  return problem.get<std::string>();
+}
+
 /// The task that the loaded weights are for, by their config.json; "" when it names none.
 std::string task_of_weights(const std::string& weights, const Registry<TaskKind>& tasks) {
   const auto stored = weights.empty() ? nlohmann::json() : checkpoint::read_beside_weights(weights);
   const auto list = stored.is_object() ? stored.value("architectures", nlohmann::json()) : nlohmann::json();
-  const auto problem = stored.is_object() ? stored.value("problem_type", nlohmann::json()) : nlohmann::json();
+  const auto problem = stored_problem(weights, tasks);
   std::string first;
   if (!list.is_array()) return first;
   for (const auto& name : tasks.names())
     for (const auto& architecture : list)
       for (const auto& end : tasks.at(name).architectures) {
         if (!architecture.is_string() || !architecture.get<std::string>().ends_with(end)) continue;
-        if (problem.is_string() && problem.get<std::string>() == tasks.at(name).problem_type) return name;
+        if (!problem.empty() && problem == tasks.at(name).problem_type) return name;
         if (first.empty()) first = name;
       }
   return first;
@@ -79,6 +95,17 @@ void choose_task(Prepared& p) {
     throw DataError(fmt::format("{}: {}", p.data.info.source, error.what()));
   }
   choose_metrics(p);
+}
+
+void check_problem(const Prepared& p) {
+  if (!p.adapters.empty()) return;  // the head is theirs
+  const auto problem = stored_problem(p.weights, p.config.kinds.tasks);
+  const auto& of_task = p.task_kind.problem_type;
+  if (!problem.empty() && !of_task.empty() && problem != of_task)
+    throw ConfigError(
+        fmt::format("{}: problem_type is \"{}\", but the task is \"{}\"; evaluate these weights by their own "
+                    "task, on data for it",
+                    checkpoint::beside_weights(p.weights, checkpoint::kModelConfig), problem, p.task_kind.name()));
 }
 
 void choose_metrics(Prepared& p) {

@@ -12,5 +12,7 @@ namespace trireme::train {
 const std::string& name_task(Prepared& prepared);
 /// Makes that task, and chooses its metrics. @throws ConfigError, DataError
 void choose_task(Prepared& prepared);
+/// For an evaluation. @throws ConfigError when the config.json of the weights says that they are for another task
+void check_problem(const Prepared& prepared);
 
 }  // namespace trireme::train

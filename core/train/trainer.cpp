@@ -48,7 +48,7 @@ Trainer::Trainer(Prepared prepared, comm::World& world, std::unique_ptr<RunFolde
       world_(world),
       folder_(folder ? std::move(folder) : open_run(p_)),
       callbacks_(std::move(callbacks)),
-      best_model_(folder_->dir(), exported_texts(p_), p_.config.lora.has_value()),
+      best_model_(folder_->dir(), exported_texts(p_), p_.config.lora),
       booster_(world, std::move(p_.plugin), booster_options(p_), &p_.log),
       flop_rate_([this] { return model_source(p_).model; }),
       numbers_(p_.config.train, state_.numbers),

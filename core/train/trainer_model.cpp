@@ -87,7 +87,7 @@ void Trainer::save_model(const std::string& folder) {
   boost();
   const auto averaged = run_.use_average();
   checkpoint::on_first_rank(world_, [&] { checkpoint::check_own_model(folder); });
-  export_weights(folder, booster_, run_, exported_texts(p_), p_.config.lora.has_value());
+  export_weights(folder, booster_, run_, exported_texts(p_), p_.config.lora);
 }
 
 bool Trainer::is_over() const {

@@ -41,7 +41,7 @@ const HfKeys& hf_keys() {
 
 bool Kind::from_hf(void* options, const nlohmann::json& values, const std::string& file) const {
   if (!values.is_object() || values.value("model_type", nlohmann::json()) != "bert") return false;
-  const HfConfig config(hf_keys(), values, file);
+  const HfConfig config(fields(), hf_keys(), values, file);
   auto& o = *static_cast<Options*>(options);
   config.take("hidden_size", "hidden_size", o.hidden_size);
   config.take("num_hidden_layers", "num_layers", o.num_layers);

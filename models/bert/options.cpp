@@ -48,7 +48,7 @@ const Fields<Options>& fields() {
                "preset. Unset: the sizes of the loaded weights, else base.",
                {.choices = {"tiny", "mini", "small", "base", "large"}})
           .add("hidden_size", &O::hidden_size, "Size of a token's hidden vector.", {.min = 1, .max = 1048576})
-          .add("num_layers", &O::num_layers, "Number of encoder layers.", {.min = 1, .max = 65536})
+          .add("num_layers", &O::num_layers, "Number of encoder layers.", {.min = 1, .max = 10000})
           .add("num_heads", &O::num_heads, "Number of attention heads; must divide hidden_size.",
                {.min = 1, .max = 1048576})
           .add("intermediate_size", &O::intermediate_size, "Hidden size of the MLP.", {.min = 1, .max = 1e12})

@@ -20,7 +20,7 @@ nlohmann::json without_aliases(nlohmann::json values, const std::string& file) {
     if (!values.contains(alias)) continue;
     const auto value = values.at(alias);
     if (values.value(key, value) != value)
-      HfConfig(values, file)
+      HfConfig(fields(), values, file)
           .refuse(fmt::format("has {} = {} and {} = {}, which are names of one number; remove one", key,
                               values.at(key).dump(), alias, value.dump()));
     values[key] = value;
@@ -56,13 +56,14 @@ const HfKeys& hf_keys() {
 
 bool Kind::from_hf(void* options, const nlohmann::json& values, const std::string& file) const {
   if (!values.is_object() || values.value("model_type", nlohmann::json()) != "gpt2") return false;
-  const HfConfig config(hf_keys(), without_aliases(values, file), file);
+  const HfConfig config(fields(), hf_keys(), without_aliases(values, file), file);
   auto& o = *static_cast<Options*>(options);
   config.take("n_embd", "hidden_size", o.hidden_size);
   config.take("n_layer", "num_layers", o.num_layers);
   config.take("n_head", "num_heads", o.num_heads);
   if (config.value("n_inner").is_null())
-    HfConfig({{"n_inner", 4 * *o.hidden_size}}, file).take("n_inner", "intermediate_size", o.intermediate_size);
+    HfConfig(fields(), {{"n_inner", 4 * *o.hidden_size}}, file)
+        .take("n_inner", "intermediate_size", o.intermediate_size);
   else
     config.take("n_inner", "intermediate_size", o.intermediate_size);
   config.take("vocab_size", "vocab_size", o.vocab_size);

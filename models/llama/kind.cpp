@@ -1,5 +1,6 @@
 #include "models/llama/kind.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "models/hf_config.h"
@@ -13,7 +14,12 @@ namespace {
 nlohmann::json with_rotary(nlohmann::json values, const std::string& file) {
   for (const auto* key : {"rope_parameters", "rope_scaling"}) {
     const auto found = values.find(key);
-    if (found == values.end() || !found->is_object()) continue;
+    if (found == values.end() || found->is_null()) continue;
+    // Files of other models have an object for each kind of attention.
+    const auto is_nested = [](const nlohmann::json& inner) { return inner.is_object(); };
+    if (!found->is_object() || std::any_of(found->begin(), found->end(), is_nested))
+      HfConfig(fields(), values, file)
+          .refuse(fmt::format("has {} = {}; it must be one object for all layers", key, found->dump()));
     const auto type = found->value("rope_type", found->value("type", nlohmann::json("default")));
     if (type != "default")
       throw ConfigError(
@@ -56,7 +62,7 @@ const HfKeys& hf_keys() {
 
 bool Kind::from_hf(void* options, const nlohmann::json& values, const std::string& file) const {
   if (!values.is_object() || values.value("model_type", nlohmann::json()) != "llama") return false;
-  const HfConfig config(hf_keys(), with_rotary(values, file), file);
+  const HfConfig config(fields(), hf_keys(), with_rotary(values, file), file);
   auto& o = *static_cast<Options*>(options);
   config.take("hidden_size", "hidden_size", o.hidden_size);
   config.take("num_hidden_layers", "num_layers", o.num_layers);

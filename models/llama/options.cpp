@@ -53,7 +53,7 @@ const Fields<Options>& fields() {
                "the sizes of the loaded weights, else tiny.",
                {.choices = {"tiny", "1b", "3b", "8b"}})
           .add("hidden_size", &O::hidden_size, "Size of a token's hidden vector.", {.min = 1, .max = 1048576})
-          .add("num_layers", &O::num_layers, "Number of decoder layers.", {.min = 1, .max = 65536})
+          .add("num_layers", &O::num_layers, "Number of decoder layers.", {.min = 1, .max = 10000})
           .add("num_heads", &O::num_heads, "Number of attention heads.", {.min = 1, .max = 1048576})
           .add("num_key_value_heads", &O::num_key_value_heads,
                "Number of heads of keys and values, which heads share; must divide num_heads. Unset: that of the "

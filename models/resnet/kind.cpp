@@ -11,7 +11,7 @@ namespace trireme::models::resnet {
 
 bool Kind::from_hf(void* options, const nlohmann::json& values, const std::string& file) const {
   if (!values.is_object()) return false;
-  const HfConfig config(values, file);
+  const HfConfig config(resnet::fields(), values, file);
   const auto architecture = values.value("architecture", nlohmann::json());
   if (!architecture.is_string()) {
     if (values.value("model_type", nlohmann::json()) == "resnet")
@@ -32,7 +32,7 @@ bool Kind::from_hf(void* options, const nlohmann::json& values, const std::strin
   o.depth = depth;
   auto complete = values;
   complete.emplace("width", 64);
-  HfConfig(std::move(complete), file).take("width", "width", o.width);
+  HfConfig(resnet::fields(), std::move(complete), file).take("width", "width", o.width);
   config.take("num_channels", "channels", o.weights_channels);
   return true;
 }

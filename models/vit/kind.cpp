@@ -12,10 +12,13 @@ namespace {
 /// One number for squares, else [height, width]. Unset: the file has no size.
 std::optional<nn::ImageSize> image_size_of(const nlohmann::json& stored, const HfConfig& config) {
   if (stored.is_null()) return std::nullopt;
-  const auto is_side = [](const nlohmann::json& side) { return side.is_number_integer() && side > 0; };
+  const auto is_side = [](const nlohmann::json& side) {
+    return read_number<std::int64_t>(side, size_rules()).has_value();
+  };
   if (is_side(stored)) return stored.get<std::int64_t>();
   if (!stored.is_array() || stored.size() != 2 || !is_side(stored[0]) || !is_side(stored[1]))
-    config.refuse(fmt::format("has image_size = {}; it must be a positive integer, or [height, width]", stored.dump()));
+    config.refuse(fmt::format("has image_size = {}; it must be {}, or [height, width]", stored.dump(),
+                              number_text<std::int64_t>(size_rules())));
   return nn::ImageSize(stored.get<nn::ImageSize::List>());
 }
 
@@ -44,13 +47,13 @@ const HfKeys& hf_keys() {
 bool Kind::from_hf(void* options, const nlohmann::json& values, const std::string& file) const {
   const auto timm = hf_config_of_timm(values, file);
   if (timm.is_null() && (!values.is_object() || values.value("model_type", nlohmann::json()) != "vit")) return false;
-  const HfConfig config(hf_keys(), timm.is_null() ? values : timm, file);
+  const HfConfig config(fields(), hf_keys(), timm.is_null() ? values : timm, file);
   auto& out = *static_cast<Options*>(options);
   const Options user = out;
   apply_size(out);
   const auto take_size = [&](const char* name, const char* key, std::optional<std::int64_t> Options::*member) {
     if (user.size && !(user.*member))
-      config.take(name, fmt::format("its {}", key), out.*member, "size");
+      config.take(name, key, out.*member, "size");
     else
       config.take(name, key, out.*member);
   };
@@ -58,7 +61,7 @@ bool Kind::from_hf(void* options, const nlohmann::json& values, const std::strin
   take_size("num_hidden_layers", "num_layers", &Options::num_layers);
   take_size("num_attention_heads", "num_heads", &Options::num_heads);
   take_size("intermediate_size", "intermediate_size", &Options::intermediate_size);
-  if (out.hidden_size && out.num_heads && *out.num_heads > 0 && *out.hidden_size % *out.num_heads != 0)
+  if (out.hidden_size && out.num_heads && *out.hidden_size % *out.num_heads != 0)
     config.refuse(
         fmt::format("has hidden_size = {} and num_attention_heads = {}; the first must be a multiple of the "
                     "second",

@@ -84,7 +84,7 @@ nlohmann::json hf_config_of_timm(const nlohmann::json& values, const std::string
   if (!name.starts_with("vit_") && !name.starts_with("deit_")) return nullptr;
   const auto architecture = parse_architecture(name);
   if (!architecture)
-    HfConfig(values, file)
+    HfConfig(fields(), values, file)
         .refuse(fmt::format("is for \"{}\"; of timm's Vision Transformers, vit_SIZE_patchP_PIXELS and "
                             "deit_SIZE_patchP_PIXELS are supported, with the size tiny, small, base or large",
                             name));

@@ -172,6 +172,11 @@ TEST(CheckpointCommands, AnExportThatIsKilledLeavesAWholeModel) {
   }
   ASSERT_EQ(whole.size(), 2U);
   const auto names = names_of(out);
+  const std::vector<std::string> users{exports + "/out.export.tmp", exports + "/out.old.tmp"};
+  for (const auto& folder : users) {
+    fs::create_directory(folder);
+    std::ofstream(folder + "/notes.txt") << "a user's own";
+  }
   int at = 0, code = 1;
   while (code != 0 && at < 100) {
     SCOPED_TRACE(++at);
@@ -182,7 +187,8 @@ TEST(CheckpointCommands, AnExportThatIsKilledLeavesAWholeModel) {
     EXPECT_EQ(names_of(out), names);
   }
   EXPECT_TRUE(at > 12 && code == 0) << at;
-  EXPECT_EQ(names_of(exports), std::set<std::string>{"out"});
+  EXPECT_EQ(names_of(exports), (std::set<std::string>{"out", "out.export.tmp", "out.old.tmp"}));
+  for (const auto& folder : users) EXPECT_EQ(content_of(folder + "/notes.txt"), "a user's own") << folder;
 }
 
 TEST(CheckpointCommands, MergeAdaptersOnlyWhenAsked) {

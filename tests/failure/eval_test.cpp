@@ -186,6 +186,22 @@ TEST(Eval, NamesWeightsThatAreNotFinite) {
   }
 }
 
+// Finite weights, whose products are not.
+TEST(Eval, ALossThatIsNotFiniteIsAnError) {
+  const SmallRun run;
+  train_well(run, 1);
+  {
+    Tensors file(run.dir() + "/model/model.safetensors");
+    for (const auto* name : {"vit.layernorm.weight", "classifier.weight"}) std::fill_n(file.values(name), 16, 3e38F);
+  }
+  for (const auto* ranks : {"1", "2"}) {
+    const auto result = eval({run.dir(), "--ranks", ranks});
+    expect_refusal(result, 6,
+                   "the loss on validation and test is not finite; use earlier weights, or check the samples");
+    EXPECT_TRUE(score_in(result).find("nan") != std::string::npos) << result.out;
+  }
+}
+
 TEST(Eval, RefusesABaseModelWithoutAHead) {
   const SmallRun run;
   train_well(run, 1);

@@ -101,6 +101,32 @@ TEST_F(Adapting, WritesWhatPeftAndEveryCommandRead) {
   EXPECT_EQ(scores(dir("b")), expected);
 }
 
+// Modules that loaded adapters hold in full are part of the model, so its adapters hold them too, trained or not.
+TEST_F(Adapting, KeepsTheModulesOfLoadedAdapters) {
+  ASSERT_EQ(adapt("a", 1, {"lora.train=[\"classifier\", \"layernorm\"]"}).code, 0);
+  const auto expected = scores(dir("a"));
+  const auto saved = json_of(dir("a") + "/model/adapter_config.json").at("modules_to_save");
+  EXPECT_EQ(saved, nlohmann::json({"vit.layernorm", "classifier"}));
+  const struct {
+    int ranks;
+    LoraArguments layout;
+  } rows[] = {{1, {}},
+              {2, {"parallel.tp=2"}},
+              {2, {"parallel.pp=2", "train.micro_batch=2"}},
+              {2, {"parallel.plugin=gemini"}},
+              {1, {"run.export=best"}}};
+  for (const auto& [ranks, layout] : rows) {
+    const auto name = "of_" + (layout.empty() ? "one" : layout[0].substr(layout[0].find('.') + 1));
+    SCOPED_TRACE(name);
+    auto set = layout;
+    set.insert(set.end(), {"lora.weights=" + dir("a"), "lora.train=[]", "optimizer.lr=0"});
+    const auto next = adapt(name, ranks, set);
+    ASSERT_EQ(next.code, 0) << next.err;
+    EXPECT_EQ(json_of(dir(name) + "/model/adapter_config.json").at("modules_to_save"), saved);
+    for (const auto* part : {"/model", "/model-best"}) EXPECT_EQ(scores(dir(name) + part), expected) << part;
+  }
+}
+
 // Adapters of PEFT that leave the head as it is are for the classes of the base model.
 TEST_F(Adapting, WithoutAHeadHaveTheClassesOfTheBase) {
   ASSERT_EQ(adapt("a", 1, {"lora.train=[]"}).code, 0);
@@ -126,6 +152,9 @@ TEST_F(Adapting, ResumesInAnotherLayout) {
         << layout[0];
     expect_refusal(adapt(name, 1, {"train.epochs=3", "lora.alpha=3"}, {"--resume", "must"}), 7,
                    "lora.alpha = 3.0 (it was 8.0)");
+    // What adapters of another run hold would be in this one's exports.
+    expect_refusal(adapt(name, 1, {"train.epochs=3", "lora.weights=" + dir("whole")}, {"--resume", "must"}), 7,
+                   "lora.weights = ");
   }
 }
 
@@ -152,6 +181,20 @@ TEST_F(Adapting, RefusesWhatWouldNotTrainTheAdapters) {
   for (const auto& [set, code, says] : cases) {
     SCOPED_TRACE(set.back());
     expect_refusal(adapt("c", 1, set), code, says);
+  }
+  const auto file = dir("a") + "/model/adapter_config.json";
+  const auto stored = json_of(file);
+  for (const auto& [key, value, says] :
+       {std::tuple{"r", nlohmann::json(2.7), "r is 2.7; it must be an integer, at least 1 and at most 65536"},
+        {"r", -1, "r is -1; it must be an integer, at least 1"},
+        {"r", nullptr, "r is missing; it must be"},
+        {"r", "2", "r is \"2\"; it must be"},
+        {"lora_alpha", 0, "lora_alpha is 0; it must be a number, above 0 and at most"},
+        {"lora_alpha", true, "lora_alpha is true; it must be"}}) {
+    auto changed = stored;
+    changed[key] = value;
+    std::ofstream(file) << changed;
+    expect_refusal(adapt("c", 1, {"lora.weights=" + dir("a")}), 7, file + ": " + says);
   }
 }
 

@@ -17,9 +17,23 @@ refuses() {  # WORDS ARGUMENT...
 refuses "OUT is missing" --dry
 refuses "no option --wet" --wet "$work/out"
 refuses "--seconds 0: expected a whole number" --seconds 0 "$work/out"
-refuses "--sections: no section kernel; known: machine whole_run kernels.fused" --sections machine,kernel "$work/out"
+for row in 'kernel|machine,kernel' '|machine,,kernels' '|machine,' '|' 'machine kernels.draw|machine kernels.draw' 'speed.*|speed.*'; do
+  refuses "--sections: no section \"${row%%|*}\"; known: machine whole_run kernels.fused" --dry --sections "${row#*|}" "$work/out"
+done
 refuses "--peer: no such file" --peer "$work/none.py" "$work/out"
 CUDA_VISIBLE_DEVICES='' refuses "no GPU here" "$work/out"
+"$check" --help >"$work/said"
+grep -q '^Checks Trireme on' "$work/said"
+tail -n 1 "$work/said" | grep -q 'is missing\.$'
+# Nothing has run when no section had time to.
+code=0
+"$check" --dry --seconds 08 --sections "machine, kernels.draw" "$work/none" >"$work/said" 2>&1 || code=$?
+if [ "$code" != 1 ] || ! grep -q '^gpu_check.sh: no section had time to run' "$work/said" || grep -q '^grep:' "$work/said" ||
+  [ "$(grep -c skipped "$work/none/table.txt")" != 2 ]; then
+  echo "exit code $code"
+  cat "$work/said"
+  exit 1
+fi
 
 cat >"$work/peer.py" <<'PY'
 import json, sys

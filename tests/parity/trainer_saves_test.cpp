@@ -161,7 +161,7 @@ struct LimitBest : train::RunCallback {
     if (run.world.rank() != 0) return;
     EXPECT_TRUE(checkpoint::read_file(run.best.file()) == best_before) << "the earlier weights are changed";
     EXPECT_EQ(checkpoint::digest_file(run.best.file()), run.best.digest());
-    EXPECT_FALSE(fs::exists(run.folder.dir() + "/" + train::kBestModel + checkpoint::kExportTemporary));
+    EXPECT_FALSE(fs::exists(checkpoint::next_model(run.folder.dir() + "/" + train::kBestModel)));
   }
   void on_exception(const std::exception_ptr& /*error*/) override { limit.reset(); }
 };
@@ -183,7 +183,8 @@ TEST(TrainerSaves, BestWeightsThatCannotBeWrittenAreAFailureOfEveryRank) {
     const auto error = error_of_run(kBestText, dir, policy, {.callbacks = {limit}});
     ASSERT_GT(limit->lost, 0) << "no second best evaluation";
     if (policy == "stop")
-      EXPECT_NE(error.find("model-best.export.tmp/model.safetensors: cannot be written: File too large"), error.npos)
+      EXPECT_NE(error.find(".model-best.trireme-export.tmp/model.safetensors: cannot be written: File too large"),
+                error.npos)
           << error;
     else
       EXPECT_EQ(error, "");
@@ -196,7 +197,7 @@ TEST(TrainerSaves, BestWeightsThatCannotBeWrittenAreAFailureOfEveryRank) {
       } else {
         EXPECT_TRUE(checkpoint::read_file(dir + "/model-best/model.safetensors") == limit->best_before);
       }
-      EXPECT_FALSE(fs::exists(dir + "/" + train::kBestModel + checkpoint::kExportTemporary));
+      EXPECT_FALSE(fs::exists(checkpoint::next_model(dir + "/" + train::kBestModel)));
     }
     world().group().barrier();
     if (world().rank() == 0) fs::remove_all(dir);
@@ -326,7 +327,7 @@ TEST(TrainerSaves, AFailureOfTheFirstRankToResumeIsEveryRanks) {
   const struct {
     std::uintmax_t bytes;
     const char* file;
-  } rows[] = {{1, "/model-best.export.tmp/"}, {half, "/metrics.jsonl"}};
+  } rows[] = {{1, "/.model-best.trireme-export.tmp/"}, {half, "/metrics.jsonl"}};
   for (const auto& [bytes, file] : rows) {
     const auto error = error_of_run(text("6"), dir, "stop", {}, bytes);
     EXPECT_NE(error.find(dir + file), std::string::npos) << error;

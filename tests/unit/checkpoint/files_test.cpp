@@ -80,12 +80,12 @@ TEST(Files, FolderPublished) {
   const TestFolder folder;
   make_folder(folder / "deep/new.tmp");
   write_file(folder / "deep/new.tmp/a", "1");
-  EXPECT_EQ(publish_folder(folder / "deep/new.tmp", folder / "deep/new"), "");
+  EXPECT_EQ(publish_folder(folder / "deep/new.tmp", folder / "deep/new", folder / "deep/old"), "");
   EXPECT_EQ(names_in(folder / "deep"), std::vector<std::string>{"new"});
   // A published folder replaces an existing one completely.
   make_folder(folder / "deep/new.tmp");
   write_file(folder / "deep/new.tmp/b", "2");
-  EXPECT_EQ(publish_folder(folder / "deep/new.tmp", folder / "deep/new"), "");
+  EXPECT_EQ(publish_folder(folder / "deep/new.tmp", folder / "deep/new", folder / "deep/old"), "");
   EXPECT_EQ(names_in(folder / "deep"), std::vector<std::string>{"new"});
   EXPECT_EQ(names_in(folder / "deep/new"), std::vector<std::string>{"b"});
 }

@@ -226,6 +226,8 @@ struct Replacement {
   const char* what;
   bool has_model, no_exchange = false;
 
+  /// Folders beside the model's that have nothing to do with it.
+  static Names users_names() { return {"model.export.tmp", "model.old.tmp", "model.tmp"}; }
   /// Its values and its text say which model it is.
   static std::string write(const std::string& folder, int number) {
     ModelFolder model(folder);
@@ -247,6 +249,10 @@ struct Replacement {
     return number;
   }
   void prepare(const std::string& root) const {
+    for (const auto& name : users_names()) {
+      fs::create_directory(root + "/" + name);
+      put_bytes(root + "/" + name + "/notes.txt", "a user's own");
+    }
     if (!has_model) return;
     write(root + "/model", 1);
     put_bytes(root + "/model/notes.txt", "a user's own");
@@ -269,12 +275,16 @@ struct Replacement {
     const auto folder = root + "/model";
     const auto number = number_in(folder);
     if (number == 0 && has_model)
-      EXPECT_TRUE(no_exchange && number_in(folder + kReplaced) == 1) << "no model is there";
+      EXPECT_TRUE(no_exchange && number_in(replaced_model(folder)) == 1) << "no model is there";
     else
       EXPECT_TRUE(number == 2 || (!is_new && number == (has_model ? 1 : 0))) << number;
     write(folder, 3);
     EXPECT_EQ(number_in(folder), 3);
-    EXPECT_EQ(names_in(root), Names{"model"});
+    auto expected = users_names();
+    expected.insert(expected.begin(), "model");
+    EXPECT_EQ(names_in(root), expected);
+    for (const auto& name : users_names())
+      EXPECT_EQ(bytes_of(root + "/" + name + "/notes.txt"), "a user's own") << name;
     EXPECT_EQ(fs::exists(folder + "/notes.txt"), has_model);
   }
 };

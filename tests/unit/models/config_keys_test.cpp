@@ -210,6 +210,115 @@ TEST(ConfigKeysOf, TheRotaryPositionsOfALlamaAreWhole) {
   }
 }
 
+TEST(ConfigKeysOf, ValuesThatNoModelHasAreRefused) {
+  const struct {
+    const char* model;
+    json values;
+    const char* says;
+  } rows[] = {
+      {"llama",
+       {{"num_attention_heads", 4.5}},
+       "num_attention_heads = 4.5; it must be an integer, at least 1 and at most"},
+      {"llama", {{"vocab_size", 256.4}}, "vocab_size = 256.4; it must be an integer"},
+      {"llama", {{"hidden_size", 1e30}}, "hidden_size = 1e+30; it must be an integer"},
+      {"llama",
+       {{"num_hidden_layers", 0}},
+       "num_hidden_layers = 0; it must be an integer, at least 1 and at most 10000"},
+      {"llama", {{"num_hidden_layers", 4294967298}}, "num_hidden_layers = 4294967298; it must be"},
+      {"llama", {{"num_attention_heads", 0}}, "num_attention_heads = 0; it must be"},
+      {"llama", {{"num_key_value_heads", 0}}, "num_key_value_heads = 0; it must be"},
+      {"llama", {{"head_dim", -2}}, "head_dim = -2; it must be"},
+      {"llama", {{"intermediate_size", -1}}, "intermediate_size = -1; it must be"},
+      {"llama", {{"rms_norm_eps", 0}}, "rms_norm_eps = 0; it must be a number, above 0"},
+      {"llama", {{"rope_theta", -1.0}}, "rope_theta = -1.0; it must be a number, above 0"},
+      {"llama", {{"rope_parameters", {{"rope_theta", "x"}}}}, "rope_theta = \"x\"; it must be a number, above 0"},
+      {"llama", {{"attention_dropout", 1.0}}, "attention_dropout = 1.0; it must be a number, at least 0 and below 1"},
+      {"llama", {{"attention_bias", 1}}, "attention_bias = 1; it must be true or false"},
+      {"llama", {{"pad_token_id", 1.5}}, "pad_token_id = 1.5; it must be an integer"},
+      {"llama", {{"rope_scaling", "linear"}}, "rope_scaling = \"linear\"; it must be one object for all layers"},
+      {"llama", {{"rope_scaling", {1, 2}}}, "rope_scaling = [1,2]; it must be one object"},
+      {"llama", {{"rope_parameters", json::array()}}, "rope_parameters = []; it must be one object"},
+      {"llama", {{"rope_parameters", "x"}}, "rope_parameters = \"x\"; it must be one object"},
+      {"llama",
+       {{"rope_parameters", {{"full_attention", {{"rope_type", "default"}}}}}},
+       "rope_parameters = {\"full_attention\":{\"rope_type\":\"default\"}}; it must be one object"},
+      {"gpt2", {{"n_head", 0}}, "n_head = 0; it must be"},
+      {"gpt2", {{"n_embd", nullptr}}, "n_embd = null; it must be an integer"},
+      {"bert", {{"vocab_size", nullptr}}, "vocab_size = null; it must be an integer"},
+      {"gpt2", {{"n_inner", -3}}, "n_inner = -3; it must be"},
+      {"gpt2", {{"num_hidden_layers", -1}}, "n_layer = -1; it must be"},
+      {"gpt2", {{"layer_norm_epsilon", -1e-5}}, "layer_norm_epsilon = -1e-05; it must be a number, above 0"},
+      {"bert", {{"max_position_embeddings", -1}}, "max_position_embeddings = -1; it must be"},
+      {"bert", {{"type_vocab_size", 0}}, "type_vocab_size = 0; it must be"},
+      {"bert", {{"classifier_dropout", 2}}, "classifier_dropout = 2; it must be a number, at least 0 and below 1"},
+      {"vit", {{"patch_size", 0}}, "patch_size = 0; it must be"},
+      {"vit", {{"num_channels", 0}}, "num_channels = 0; it must be an integer, at least 1 and at most 2147483647"},
+      {"vit", {{"image_size", 1e20}}, "image_size = 1e+20; it must be an integer, at least 1"},
+      {"vit", {{"num_hidden_layers", 2.5}}, "num_hidden_layers = 2.5; it must be an integer"},
+      {"resnet", {{"width", 0.5}}, "width = 0.5; it must be an integer, at least 1"},
+      {"resnet", {{"num_channels", -3}}, "num_channels = -3; it must be"},
+  };
+  for (const auto& [model, values, says] : rows) {
+    SCOPED_TRACE(values.dump());
+    const auto kind = builtin_kinds().models.at(model);
+    auto config = values;
+    config.update({{"model_type", model}});
+    if (model == std::string("resnet")) config.update({{"architecture", "resnet18"}});
+    try {
+      kind->from_hf(kind->default_options().get(), config, "a/config.json");
+      ADD_FAILURE() << "accepted";
+    } catch (const ConfigError& error) {
+      EXPECT_TRUE(std::string(error.what()).starts_with(std::string("model.weights: a/config.json has ") + says))
+          << error.what();
+    }
+  }
+}
+
+/// A program's own kind of model, whose config.json is read by the rules of its fields.
+struct OwnOptions {
+  std::int64_t width = 4;
+  double dropout = 0;
+  std::vector<std::int64_t> sizes{};
+};
+const Fields<OwnOptions>& own_fields() {
+  static const auto table = Fields<OwnOptions>("model", "A model.")
+                                .with("name", "own")
+                                .add("width", &OwnOptions::width, "Its width.", {.min = 1})
+                                .add("dropout", &OwnOptions::dropout, "Its dropout.", {.min = 0, .below = 1})
+                                .add("sizes", &OwnOptions::sizes, "Its sizes.", {.min = 1});
+  return table;
+}
+class OwnKind final : public nn::ModelKindOf<OwnOptions> {
+ public:
+  OwnKind() : ModelKindOf(own_fields()) {}
+  [[nodiscard]] std::string default_task(const nn::DataSpec& /*data*/) const override { return "classification"; }
+
+ protected:
+  void resolve_for(OwnOptions& /*options*/, const nn::DataSpec& /*data*/) const override {}
+  [[nodiscard]] std::unique_ptr<nn::Model> make_model(const OwnOptions& /*options*/) const override { return nullptr; }
+};
+
+TEST(ConfigKeysOf, AnOwnModelAreReadByItsFields) {
+  const auto problem = [](const json& values) -> std::string {
+    OwnOptions options;
+    json config{{"model_type", "own"}};
+    config.update(values);
+    try {
+      OwnKind().from_hf(&options, config, "config.json");
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(problem({{"width", 8}, {"dropout", 0}, {"sizes", {1, 2}}}), "");
+  const std::string has = "model.weights: config.json has ";
+  EXPECT_EQ(problem({{"width", 8.5}}), has + "width = 8.5; it must be an integer, at least 1");
+  EXPECT_EQ(problem({{"width", 0}}), has + "width = 0; it must be an integer, at least 1");
+  EXPECT_EQ(problem({{"dropout", 1.0}}), has + "dropout = 1.0; it must be a number, at least 0 and below 1");
+  EXPECT_EQ(problem({{"sizes", {1, 2.5}}}), has + "sizes = [1,2.5]; it must be a list of integers, at least 1");
+  EXPECT_EQ(problem({{"sizes", 3}}), has + "sizes = 3; it must be a list of integers, at least 1");
+}
+
 /// The golden folder's model with some of its config.json's keys changed, in float64.
 struct ChangedModel {
   ChangedModel(const char* kind_name, const std::string& folder, const json& changes, std::int64_t classes)

@@ -277,6 +277,17 @@ TEST_P(TiedAdapters, AreSavedWithTheirCopies) {
     const auto again = read(file, {}, names);
     for (const auto& [parameter, value] : values) EXPECT_TRUE(at::equal(again.at(parameter), value)) << parameter;
   }
+
+  // A model that starts from the file keeps all that it holds, trained or not.
+  const auto next = adapted({});
+  const auto loaded = checkpoint::parameters_in(folder / "adapters", *next);
+  EXPECT_EQ(nn::saved_modules(*next, loaded).paths, modules);
+  std::vector<shard::Slice> state;
+  for (const auto& p : nn::parameters(*next)) state.push_back({p.placement, p.value});
+  std::set<std::string> names;
+  for (const auto& slice : checkpoint::adapter_slices(state, *next, loaded)) names.insert(slice.placement.name);
+  EXPECT_EQ(names.size(), file.size());
+  for (const auto& [stored, value] : file) EXPECT_TRUE(names.contains(stored)) << stored;
 }
 
 TEST_P(TiedAdapters, OfTwoModelsAreRefused) {

@@ -304,8 +304,9 @@ TEST(VitKind, ConfigJsonRoundTrip) {
        {"hidden_act = gelu, but weights/config.json says", {{"hidden_act", "relu"}}}},
       {[](Options&) {}, {"it must be an integer", {{"hidden_size", "wide"}}}},
       {[](Options&) {},
-       {"image_size = [32]; it must be a positive integer, or [height, width]", {{"image_size", {32}}}}},
-      {[](Options&) {}, {"image_size = [32,0]; it must be a positive", {{"image_size", {32, 0}}}}}};
+       {"image_size = [32]; it must be an integer, at least 1 and at most 2147483647, or [height, width]",
+        {{"image_size", {32}}}}},
+      {[](Options&) {}, {"image_size = [32,0]; it must be an integer", {{"image_size", {32, 0}}}}}};
   for (const auto& [set, expected] : contradictions) {
     Options user;
     set(user);

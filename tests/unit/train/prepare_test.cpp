@@ -214,6 +214,47 @@ TEST(Prepare, AConfigJsonMayNameOnlyTheClasses) {
   }
 }
 
+TEST(Prepare, RefusesAConfigJsonThatDoesNotFit) {
+  const Weights weights;
+  const auto stored = checkpoint::read_beside_weights(weights.path());
+  const std::string file = weights.path("config.json"),
+                    labels = "; it must be an object with the names of the labels, by their numbers from 0",
+                    problems = "; it must be single_label_classification or multi_label_classification or regression";
+  const struct {
+    const char* key;
+    nlohmann::json value;
+    std::string says;
+    bool trains = false;  // may start a training of another task
+  } rows[] = {
+      {"id2label", {"a", "b"}, "id2label is [\"a\",\"b\"]" + labels},
+      {"id2label", nlohmann::json::array(), "id2label is []" + labels},
+      {"id2label", 3, "id2label is 3" + labels},
+      {"id2label", {{"1", "a"}, {"2", "b"}, {"3", "c"}}, R"(id2label is {"1":"a","2":"b","3":"c"})" + labels},
+      {"problem_type", "clasification", "problem_type is \"clasification\"" + problems},
+      {"problem_type", 1, "problem_type is 1" + problems},
+      {"problem_type", "regression",
+       "problem_type is \"regression\", but the task is \"classification\"; evaluate these weights by their own task, "
+       "on "
+       "data for it",
+       true},
+      {"problem_type", "single_label_classification", "", true},
+      {"problem_type", nullptr, "", true},
+      {"id2label", nullptr, "", true},
+  };
+  for (const auto& [key, value, says, trains] : rows) {
+    SCOPED_TRACE(fmt::format("{}: {}", key, value.dump()));
+    auto config = stored;
+    config[key] = value;
+    weights.write(config, "config.json");
+    const auto expected = says.empty() ? "no error" : file + ": " + says;
+    EXPECT_EQ(message_of<Error>([&] { prepared(kGood, {}, 1, weights.path()); }), expected);
+    EXPECT_EQ(message_of<Error>([&] { prepared(kGood, {"model.weights=" + weights.path()}); }),
+              trains ? "no error" : expected);
+  }
+  weights.write({1, 2}, "config.json");
+  EXPECT_EQ(message_of<CheckpointError>([&] { prepared(kGood, {}, 1, weights.path()); }), file + ": not a JSON object");
+}
+
 /// Texts and a tokenizer in a folder: a model that is trained on them from new weights, or from those in weights/.
 class Texts {
  public:
@@ -315,6 +356,9 @@ TEST(Prepare, AnExportKeepsWhatTheRunDoesNotDecide) {
   texts.write("weights/generation_config.json", R"({"eos_token_id": "</s>"})");
   EXPECT_EQ(message_of<CheckpointError>([&] { (void)end_ids(texts.run({"model.weights=" + weights})); }),
             weights + "/generation_config.json: eos_token_id is \"</s>\"; it must be a token's id, or a list of ids");
+  texts.write("weights/generation_config.json", "[8]");
+  EXPECT_EQ(message_of<CheckpointError>([&] { (void)texts.run({"model.weights=" + weights}); }),
+            weights + "/generation_config.json: not a JSON object");
 }
 
 // What the config.json of masked tokens says of its own task, another task's does not.
