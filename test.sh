@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the machine ready, builds everything, runs the tests. The last line is "N passed, N failed, N skipped".
-#   ./test.sh                every test but the long ones; those of a GPU where there is one
-#   ./test.sh --long         the long ones too
+#   ./test.sh                every test but the long ones and those of speed; those of a GPU where there is one
+#   ./test.sh --long         these too, on a machine that does nothing else
 #   ./test.sh --asan         the unit tests under AddressSanitizer and UBSan (a build of its own, build/asan)
 #   ./test.sh -R NAME ...    what follows is handed to ctest: -R, -E, -V, --repeat ...
 # Where the variable CI is set, warnings are errors.
@@ -14,7 +14,7 @@ cd "$root" || exit 1
 preset=release
 targets=all
 include=
-exclude='long|gpu'
+exclude='long|time|gpu'
 ctest_arguments=()
 while [ $# -gt 0 ]; do
   case $1 in

@@ -89,10 +89,15 @@ endfunction()
 
 add_custom_target(trireme_unit_tests)  # the programs of tests/unit alone
 
-# trireme_add_test(name SOURCES ... [LABELS ...]): a GoogleTest program, one CTest entry. Those below tests/unit have the
-# label "unit".
+# Tests that measure time are in suites whose names end with Time. They have a CTest entry of their own, name_time, with
+# the label "time", and run alone: on a machine that does something else they may fail.
+set(_timed --gtest_filter=*Time.*)
+set(_not_timed --gtest_filter=-*Time.*)
+
+# trireme_add_test(name SOURCES ... [LABELS ...] [TIMED]): a GoogleTest program, one CTest entry, TIMED: two. Those below
+# tests/unit have the label "unit".
 function(trireme_add_test name)
-  cmake_parse_arguments(arg "" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
+  cmake_parse_arguments(arg "TIMED" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
@@ -100,7 +105,11 @@ function(trireme_add_test name)
   target_link_libraries(${name} PRIVATE trireme trireme_options GTest::gtest GTest::gtest_main ${arg_LIBRARIES})
   target_compile_definitions(${name} PRIVATE TRIREME_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   trireme_precompiled(${name} tests)
-  add_test(NAME ${name} COMMAND ${name})
+  add_test(NAME ${name} COMMAND ${name} ${_not_timed})
+  if(arg_TIMED)
+    add_test(NAME ${name}_time COMMAND ${name} ${_timed})
+    set_tests_properties(${name}_time PROPERTIES LABELS time RUN_SERIAL ON ENVIRONMENT "OMP_WAIT_POLICY=passive")
+  endif()
   if(CMAKE_CURRENT_SOURCE_DIR MATCHES "/tests/unit/")
     list(APPEND arg_LABELS unit)
     add_dependencies(trireme_unit_tests ${name})
@@ -110,12 +119,12 @@ function(trireme_add_test name)
     ENVIRONMENT "OMP_WAIT_POLICY=passive")
 endfunction()
 
-# trireme_add_ranks_test(name RANKS 2 4 [MPI 2 4] SOURCES ...): the program under `trireme launch`, one CTest entry a number
-# of ranks; with MPI also under mpirun (name_mpi_2). The program has its own main (tests/ranks/main.cpp) and fails, never
+# trireme_add_ranks_test(name RANKS 2 4 [MPI 2 4] [TIMED 2] SOURCES ...): the program under `trireme launch`, one CTest
+# entry a number of ranks; with MPI also under mpirun (name_mpi_2); with TIMED also what measures time (name_time_2). The program has its own main (tests/ranks/main.cpp) and fails, never
 # skips, when started with another number of ranks. The ranks compare each operation before it runs (WorldOptions::check),
 # except in a program that is UNCHECKED, because it counts messages or measures time.
 function(trireme_add_ranks_test name)
-  cmake_parse_arguments(arg "UNCHECKED" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;RANKS;MPI" ${ARGN})
+  cmake_parse_arguments(arg "UNCHECKED" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;RANKS;MPI;TIMED" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
@@ -126,15 +135,20 @@ function(trireme_add_ranks_test name)
   trireme_precompiled(${name} tests)
   add_dependencies(${name} trireme_front)
   foreach(ranks ${arg_RANKS})
-    add_test(NAME ${name}_${ranks} COMMAND trireme_front launch -n ${ranks} $<TARGET_FILE:${name}>)
+    add_test(NAME ${name}_${ranks} COMMAND trireme_front launch -n ${ranks} $<TARGET_FILE:${name}> ${_not_timed})
     list(APPEND tests ${name}_${ranks})
     set_tests_properties(${name}_${ranks} PROPERTIES LABELS "ranks;${arg_LABELS}" ENVIRONMENT TRIREME_TEST_RANKS=${ranks})
   endforeach()
   foreach(ranks ${arg_MPI})
     add_test(NAME ${name}_mpi_${ranks} COMMAND ${MPIEXEC_EXECUTABLE} -n ${ranks} --oversubscribe --allow-run-as-root
-      --quiet --mca mpi_yield_when_idle 1 --bind-to none $<TARGET_FILE:${name}>)
+      --quiet --mca mpi_yield_when_idle 1 --bind-to none $<TARGET_FILE:${name}> ${_not_timed})
     list(APPEND tests ${name}_mpi_${ranks})
     set_tests_properties(${name}_mpi_${ranks} PROPERTIES LABELS "mpi;${arg_LABELS}" ENVIRONMENT TRIREME_TEST_RANKS=${ranks})
+  endforeach()
+  foreach(ranks ${arg_TIMED})
+    add_test(NAME ${name}_time_${ranks} COMMAND trireme_front launch -n ${ranks} $<TARGET_FILE:${name}> ${_timed})
+    list(APPEND tests ${name}_time_${ranks})
+    set_tests_properties(${name}_time_${ranks} PROPERTIES LABELS time RUN_SERIAL ON ENVIRONMENT TRIREME_TEST_RANKS=${ranks})
   endforeach()
   set_tests_properties(${tests} PROPERTIES TIMEOUT ${arg_TIMEOUT} PROCESSORS 2)
   set_property(TEST ${tests} APPEND PROPERTY ENVIRONMENT OMP_NUM_THREADS=1

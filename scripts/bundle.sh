@@ -46,17 +46,19 @@ cp -r "$root/bench/records" "$tree/bench/"
 mpi=$tree/lib/trireme/openmpi
 ompi() { ompi_info --path "$1" --parsable | cut -d: -f3; }
 mkdir -p "$mpi/bin" "$mpi/lib/openmpi3" "$mpi/share" "$mpi/etc" "$mpi/pmix/lib" "$mpi/pmix/share"
-cp "$(readlink -f "$(ompi bindir)/mpirun")" "$mpi/bin/mpirun"
-cp "$(ompi bindir)/orted" "$mpi/bin/orted"
-cat >"$tree/bin/mpirun" <<'EOF'
+# Both look for their parts in the folders of another installation unless they are told of these.
+for program in mpirun orted; do
+  cp "$(readlink -f "$(ompi bindir)/$program")" "$mpi/bin/$program.bin"
+  cat >"$mpi/bin/$program" <<EOF
 #!/bin/sh
-# The bundle's Open MPI, which looks for its parts in the folders of another installation unless it is told of these.
-mpi=$(dirname "$(dirname "$(readlink -f "$0")")")/lib/trireme/openmpi
-export OPAL_PREFIX="$mpi" OPAL_BINDIR="$mpi/bin" OPAL_LIBDIR="$mpi/lib" OPAL_PKGLIBDIR="$mpi/lib/openmpi3" \
-  OPAL_DATADIR="$mpi/share" OPAL_PKGDATADIR="$mpi/share/openmpi" OPAL_SYSCONFDIR="$mpi/etc" PMIX_PREFIX="$mpi/pmix"
-exec "$mpi/bin/mpirun" "$@"
+mpi=\$(dirname "\$(dirname "\$(readlink -f "\$0")")")
+export OPAL_PREFIX="\$mpi" OPAL_BINDIR="\$mpi/bin" OPAL_LIBDIR="\$mpi/lib" OPAL_PKGLIBDIR="\$mpi/lib/openmpi3" \\
+  OPAL_DATADIR="\$mpi/share" OPAL_PKGDATADIR="\$mpi/share/openmpi" OPAL_SYSCONFDIR="\$mpi/etc" PMIX_PREFIX="\$mpi/pmix"
+exec "\$mpi/bin/$program.bin" "\$@"
 EOF
-chmod +x "$tree/bin/mpirun"
+  chmod +x "$mpi/bin/$program"
+done
+ln -s ../lib/trireme/openmpi/bin/mpirun "$tree/bin/mpirun"
 cp -rL "$(ompi pkgdatadir)" "$mpi/share/openmpi"
 for component in "$(ompi pkglibdir)"/mca_*.so; do
   case $(basename "$component") in

@@ -53,6 +53,7 @@ SignalQueue::SignalQueue() {
 }
 
 SignalQueue::~SignalQueue() {
+  while (next() != 0) continue;  // the command is at its end, which a signal no longer changes
   close(descriptor_);
   restore();
 }

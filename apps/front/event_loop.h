@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <map>
+#include <utility>
 
 namespace trireme::apps {
 
@@ -16,6 +17,21 @@ class EventLoop {
 
  private:
   std::map<int, std::function<void()>> watched_;
+};
+
+/// Watches a descriptor while it exists.
+class Watch {
+ public:
+  Watch(EventLoop& loop, int descriptor, std::function<void()> on_readable) : loop_(loop), descriptor_(descriptor) {
+    loop.watch(descriptor, std::move(on_readable));
+  }
+  ~Watch() { loop_.forget(descriptor_); }
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+ private:
+  EventLoop& loop_;
+  int descriptor_;
 };
 
 /// The signals that a launcher handles, but for those that it ignores from its start, as a descriptor that can be

@@ -22,6 +22,8 @@
 namespace trireme::apps {
 namespace {
 
+constexpr std::chrono::seconds kAfterKill{3};
+
 struct Pipe {
   int read_end = -1, write_end = -1;
   Pipe() {
@@ -120,10 +122,14 @@ void LocalRanks::start(Rank& rank, Program program, int store_socket) {
   }
 }
 
-LocalRanks::~LocalRanks() { kill_all(); }
+LocalRanks::~LocalRanks() {
+  kill_all();
+  prctl(PR_SET_CHILD_SUBREAPER, 0);  // of this process's next ranks, init gets what they leave behind
+}
 
 void LocalRanks::kill_all() {
-  send(SIGKILL);
+  if (std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.process > 0 || rank.orphans > 0; }))
+    send(SIGKILL);
   // One that waits for a device or a disk for good does not end; this process is not to wait for it.
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(3);
   for (auto& rank : ranks_) {
@@ -146,22 +152,41 @@ void LocalRanks::send(int signal) {
     prctl(PR_SET_CHILD_SUBREAPER, 1);  // what ranks leave behind from now on is waited for here
   for (auto& rank : ranks_) {
     if (rank.process > 0) kill(notice ? rank.process : -rank.process, signal);
-    if (rank.left > 0 && !notice) kill(-rank.left, signal);
-    if (signal == SIGKILL) rank.left = -1;
+    if (rank.orphans > 0 && !notice) kill(-rank.orphans, signal);
+    if (signal == SIGKILL) rank.orphans = -1;
   }
 }
 
+void LocalRanks::end(int signal, std::chrono::seconds patience) {
+  send(signal);
+  if (!deadline_) expect_end(patience);
+}
+
+void LocalRanks::expect_end(std::chrono::seconds patience) {
+  patience_ = patience;
+  deadline_ = Clock::now() + patience;
+}
+
+void LocalRanks::check_deadline() {
+  if (!deadline_ || Clock::now() < *deadline_) return;
+  gave_up_ = killed_after_.has_value();
+  if (gave_up_) return;
+  send(SIGKILL);
+  killed_after_ = patience_;
+  deadline_ = Clock::now() + kAfterKill;
+}
+
 bool LocalRanks::busy() const {
-  return std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
-    return rank.process > 0 || (rank.awaits_left && rank.left > 0 && kill(-rank.left, 0) == 0);
+  return !gave_up_ && std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
+    return rank.process > 0 || (rank.waits_for_orphans && rank.orphans > 0 && kill(-rank.orphans, 0) == 0);
   });
 }
 
 void LocalRanks::collect() {
   for (auto& rank : ranks_) {
     int status = 0;
-    while (rank.left > 0 && waitpid(-rank.left, nullptr, WNOHANG) > 0) continue;
-    if (rank.left > 0 && kill(-rank.left, 0) != 0) rank.left = -1;
+    while (rank.orphans > 0 && waitpid(-rank.orphans, nullptr, WNOHANG) > 0) continue;
+    if (rank.orphans > 0 && kill(-rank.orphans, 0) != 0) rank.orphans = -1;
     if (rank.process <= 0 || waitpid(rank.process, &status, WNOHANG) != rank.process) continue;
     // What it wrote is read before its end is reported. Processes that it left behind may still hold the pipes.
     for (int i = 0; i < 2; ++i) {
@@ -170,10 +195,11 @@ void LocalRanks::collect() {
     }
     // No new group gets the number while a process is in this one.
     const pid_t group = std::exchange(rank.process, -1);
-    rank.left = kill(-group, 0) == 0 ? group : -1;
-    rank.awaits_left = ending_;  // otherwise init has got them, and in a container it may not reap them
+    while (waitpid(-group, nullptr, WNOHANG) > 0) continue;  // those that ended with it send no signal any more
+    rank.orphans = kill(-group, 0) == 0 ? group : -1;
+    rank.waits_for_orphans = ending_;  // otherwise init has got them, and in a container it may not reap them
     events_.ended({rank.rank, status});
-    if (!ending_) rank.left = -1;  // a run that goes on leaves them alone
+    if (!ending_) rank.orphans = -1;  // a run that goes on leaves them alone
   }
 }
 

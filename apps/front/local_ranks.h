@@ -3,7 +3,9 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,18 +56,30 @@ class LocalRanks {
   LocalRanks& operator=(const LocalRanks&) = delete;
   /// Sends a signal to every rank that runs.
   void send(int signal);
-  /// Whether the end of a rank is not reported yet.
+  /// Sends the signal to all ranks; those that still run after this time, or after that of an earlier call, get
+  /// SIGKILL.
+  void end(int signal, std::chrono::seconds patience);
+  /// The ranks end by themselves; those that still run after this time get SIGKILL.
+  void expect_end(std::chrono::seconds patience);
+  [[nodiscard]] bool is_ending() const { return deadline_.has_value(); }
+  /// To be called several times a second: kills the ranks that have not ended in time, and gives up those that do not
+  /// end then, because they wait for a device or a disk for good.
+  void check_deadline();
+  /// How long was waited for ranks that were killed then; none: all have ended in time.
+  [[nodiscard]] std::optional<std::chrono::seconds> killed_after() const { return killed_after_; }
+  /// Whether the end of a rank is not reported yet, and is waited for.
   [[nodiscard]] bool busy() const;
   /// To be called after SIGCHLD: reports the ranks that have ended.
   void collect();
 
  private:
+  using Clock = std::chrono::steady_clock;
   struct Rank {
     int rank = 0;
-    pid_t process = -1;             ///< -1: has ended
-    pid_t left = -1;                ///< its group, if processes of it run on while the run is being ended; -1: none
-    bool awaits_left = false;       ///< busy() until they have ended
-    int descriptors[2] = {-1, -1};  ///< its standard output and error
+    pid_t process = -1;              ///< -1: has ended
+    pid_t orphans = -1;              ///< its group, if processes of it run on while the run is being ended; -1: none
+    bool waits_for_orphans = false;  ///< busy() until they have ended
+    int descriptors[2] = {-1, -1};   ///< its standard output and error
   };
   void start(Rank& rank, Program program, int store_socket);
   void read_output(Rank& rank, int index);
@@ -76,6 +90,10 @@ class LocalRanks {
   RankEvents events_;
   std::vector<Rank> ranks_;  // fixed after the start: the loop refers to its elements
   bool ending_ = false;      // the ranks got a signal that is to end them
+  std::optional<Clock::time_point> deadline_;
+  std::chrono::seconds patience_{0};
+  std::optional<std::chrono::seconds> killed_after_;
+  bool gave_up_ = false;
 };
 
 }  // namespace trireme::apps

@@ -9,6 +9,7 @@
 #include <climits>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -39,7 +40,6 @@ void refuse_fixed_size(const config::Table& root) {
 // one does.
 int start(const std::string& path, const std::vector<std::string>& set, const std::optional<std::int64_t>& ranks,
           const std::vector<std::string>& arguments, const TrainCommand* train = nullptr) {
-  if (detect_launch().size > 1) become_worker(arguments);  // all ranks are started already: one reports errors
   keep_config(path);
   const auto root = read_config(path, set);
   if (train != nullptr && train->min_ranks) refuse_fixed_size(root);
@@ -50,11 +50,22 @@ int start(const std::string& path, const std::vector<std::string>& set, const st
   return run_ranks(supervisor, *ranks, threads_of(root), arguments, Check::yes).code;
 }
 
-int run(const Command& command, const std::vector<std::string>& arguments) {
+/// Whether the command is executed by each rank of a launcher.
+bool runs_on_ranks(const Command& command) {
+  return std::holds_alternative<TrainCommand>(command) || std::holds_alternative<EvalCommand>(command);
+}
+
+bool starts_ranks(const Command& command) {
+  return runs_on_ranks(command) || std::holds_alternative<VerifyCommand>(command) ||
+         std::holds_alternative<LaunchCommand>(command);
+}
+
+int run(const Command& command, const LaunchInfo& info, const std::vector<std::string>& arguments) {
   if (const auto* answer = std::get_if<Answer>(&command)) {
     std::fputs(fitted(answer->text).c_str(), stdout);
     return check_output(0);
   }
+  if (info.size > 1 && runs_on_ranks(command)) become_worker(arguments);  // a rank of a launcher
   signal(SIGPIPE, SIG_IGN);  // what ranks leave must be removed, and a training continues without a reader
   if (const auto* train = std::get_if<TrainCommand>(&command))
     return check_run_output(start(train->config, train->set, train->ranks, arguments, train));
@@ -108,12 +119,12 @@ int fail(const char* what, int code) {
 int run(int argc, char** argv) {
   forget_config();
   LaunchInfo info;
+  std::optional<ConfigError> unknown;  // which rank this is
   try {
     info = detect_launch();
   } catch (const ConfigError& error) {
-    const auto rank_of_other_mpi = environment("PMI_RANK");
-    const bool says = rank_of_other_mpi.empty() || rank_of_other_mpi == "0";
-    return says ? fail(error.what(), static_cast<int>(error.code())) : static_cast<int>(error.code());
+    unknown = error;
+    info.rank = std::atoi(environment("PMI_RANK").c_str());  // of another MPI
   }
   const bool first = info.rank == 0;
   std::array<char, PATH_MAX> working_dir{};
@@ -124,16 +135,16 @@ int run(int argc, char** argv) {
   std::optional<Command> command;
   try {
     command = parse_command_line(argc, argv);
+    if (unknown && starts_ranks(*command)) throw ConfigError(*unknown);
     if (info.size > 1) refuse_beside_launcher(*command);
   } catch (const Error& error) {
     // All ranks have the same error. Rank 0 prints it and gives the exit code; a failure of another rank would end the
     // run before that.
     return first ? fail(error.what(), static_cast<int>(error.code())) : 0;
   }
-  const bool on_ranks = std::holds_alternative<TrainCommand>(*command) || std::holds_alternative<EvalCommand>(*command);
-  if (!first && !on_ranks) return 0;  // only one process executes other commands
+  if (!first && !runs_on_ranks(*command)) return 0;  // only one process executes other commands
   try {
-    return run(*command, {argv + 1, argv + argc});
+    return run(*command, info, {argv + 1, argv + argc});
   } catch (const Error& error) {
     if (!first) std::this_thread::sleep_for(std::chrono::seconds(3));  // usually rank 0 reports the same error
     return fail(error.what(), static_cast<int>(error.code()));

@@ -23,11 +23,11 @@ namespace trireme::apps {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::chrono::seconds kAfterFailure{5}, kAfterReport{2}, kAfterKill{3};
+constexpr std::chrono::seconds kAfterSignal{15}, kAfterFailure{5}, kAfterReport{2};
 /// A rank that loses its peer fails at once. Which of the two ended first is then known only by how they ended.
 constexpr std::chrono::milliseconds kSameTime{300};
 
-/// How often a run looks at what no descriptor tells.
+/// How often a run looks at deadlines and at the ranks' records.
 constexpr int kLook = 100;  // milliseconds
 
 /// Whether this signal ends a command of which no rank runs.
@@ -46,7 +46,9 @@ std::vector<Program> programs_of(const StartOptions& options, const StoreSocket&
   std::vector<Program> programs;
   for (int rank = 0; rank < options.ranks; ++rank) {
     auto& [words, environment] = programs.emplace_back(options.program);
-    std::erase_if(environment, [](const std::string& variable) { return variable.starts_with("TRIREME_STORE_FD="); });
+    std::erase_if(environment, [](const std::string& variable) {  // of an outer run
+      return variable.starts_with("TRIREME_STORE_FD=") || variable.starts_with("TRIREME_CHECK=");
+    });
     watch.set_variable(environment);
     for (const auto& [name, value] : thread_variables(options.ranks, !host_has_gpu(), environment))
       set_variable(environment, name, value);
@@ -79,11 +81,6 @@ class Run {
   void on_end_after_asking(const RankEnd& end);
   void fail(const Cause& cause);
   [[nodiscard]] std::string name_of(int rank) const;
-  /// Sends the signal to all ranks; those that still run after this time, or after that of an earlier call, get
-  /// SIGKILL.
-  void end_all(int signal, std::chrono::seconds patience);
-  void expect_end(std::chrono::seconds patience) { deadline_ = Clock::now() + patience; }
-  void check_deadline();
 
   EventLoop& loop_;
   const SignalQueue& signals_;
@@ -92,9 +89,6 @@ class Run {
   RankOutput outputs_[2];
   std::set<int> complained_;  ///< ranks that wrote to standard error
   std::optional<LocalRanks> ranks_;
-  std::optional<Clock::time_point> deadline_;
-  bool killed_ = false;        ///< ranks were killed because they had not ended in time
-  bool gave_up_ = false;       ///< some run on, although they were killed: they wait for a device or a disk for good
   int stop_ = 0;               ///< the signal that has ended the run, or ends it; 0: none
   int last_signal_ = 0;        ///< that was passed on
   int error_after_stop_ = 0;   ///< exit code of a rank of a training that has said why it could not stop as asked
@@ -108,14 +102,14 @@ class Run {
 
 RunEnd Run::until_end() {
   start();
-  while (ranks_->busy() && !gave_up_) {
+  const Watch signals(loop_, signals_.descriptor(), [this] { on_signals(); });
+  while (ranks_->busy()) {
     (void)loop_.run_once(kLook);
     for (auto& output : outputs_) output.write_waiting();
     if (stop_ == 0) watch_.look();
-    if (watch_.overdue() && !deadline_) end_all(SIGTERM, kAfterReport);
-    check_deadline();
+    if (watch_.overdue() && !ranks_->is_ending()) ranks_->end(SIGTERM, kAfterReport);
+    ranks_->check_deadline();
   }
-  loop_.forget(signals_.descriptor());
   auto end = watch_.completed(verdict());
   end.stopped = stopped_;
   return end;
@@ -129,28 +123,14 @@ void Run::start() {
   };
   ranks_.emplace(loop_, programs_of(options_, store, watch_), store.descriptor(),
                  RankEvents{.output = on_output, .ended = [this](const RankEnd& end) { on_end(end); }});
-  loop_.watch(signals_.descriptor(), [this] { on_signals(); });
-}
-
-void Run::end_all(int signal, std::chrono::seconds patience) {
-  ranks_->send(signal);
-  if (!deadline_) expect_end(patience);
-}
-
-void Run::check_deadline() {
-  if (!deadline_ || Clock::now() < *deadline_) return;
-  gave_up_ = killed_;
-  ranks_->send(SIGKILL);
-  killed_ = true;
-  deadline_ = Clock::now() + kAfterKill;
 }
 
 /// "; ..." when ranks had to be killed.
 std::string Run::late_text() const {
-  if (!killed_) return "";
-  const bool is_option = options_.kind == Ranks::of_any_program;
-  return fmt::format("; ranks that still ran after {} s{} were killed", options_.grace.count(),
-                     is_option ? " (--grace)" : "");
+  const auto waited = ranks_->killed_after();
+  if (!waited) return "";
+  const bool is_option = options_.kind == Ranks::of_any_program && *waited == options_.grace;
+  return fmt::format("; ranks that still ran after {} s{} were killed", waited->count(), is_option ? " (--grace)" : "");
 }
 
 /// Says what the ranks have not.
@@ -196,7 +176,7 @@ void Run::on_signals() {
         asked_ = false;
         stopped_ = true;
         if (stop_ == 0 && !cause_) stop_ = number;
-        end_all(number, options_.grace);
+        ranks_->end(number, options_.grace);
     }
   }
 }
@@ -226,8 +206,8 @@ std::string Run::name_of(int rank) const {
 /// A rank that was asked to stop has ended.
 void Run::on_end_after_asking(const RankEnd& end) {
   finished_anyway_ = false;
-  if (end.code() == 128 + SIGUSR1 && end.signal() == 0) return;         // it has saved
-  if (end.signal() == SIGUSR1) return end_all(SIGTERM, kAfterFailure);  // it had not begun to train
+  if (end.code() == 128 + SIGUSR1 && end.signal() == 0) return;             // it has saved
+  if (end.signal() == SIGUSR1) return ranks_->end(SIGTERM, kAfterFailure);  // it had not begun to train
   stop_ = 0;
   on_end(end);
 }
@@ -243,15 +223,15 @@ void Run::on_end(const RankEnd& end) {
   if (asked_ && stop_ != 0) return on_end_after_asking(end);
   if (watch_.stopped_as_asked() && end.signal() == 0 && !cause_ && stop_ == 0 && asks_to_stop(end.code() - 128)) {
     stop_ = end.code() - 128;  // a signal to one of the ranks; the others stop too
-    expect_end(options_.grace);
+    ranks_->expect_end(options_.grace);
     return;
   }
   if (last_signal_ != 0 && end.code() == 128 + last_signal_ && !cause_ && stop_ == 0) {
     stop_ = last_signal_;  // a signal to this process that ends the program, or on which it ends itself
-    return end_all(SIGTERM, kAfterFailure);
+    return ranks_->end(SIGTERM, kAfterFailure);
   }
   if (says_error_after_stop(end)) {
-    if (error_after_stop_ == 0) end_all(SIGTERM, kAfterFailure);
+    if (error_after_stop_ == 0) ranks_->end(SIGTERM, kAfterFailure);
     error_after_stop_ = error_after_stop_ != 0 ? error_after_stop_ : end.code();
     return;
   }
@@ -268,15 +248,15 @@ void Run::on_end(const RankEnd& end) {
 
 void Run::fail(const Cause& cause) {
   if (stop_ != 0) return;
-  const bool sent = cause.code == 128 + SIGTERM || (killed_ && cause.code == 128 + SIGKILL);
+  const bool sent = cause.code == 128 + SIGTERM || (ranks_->killed_after() && cause.code == 128 + SIGKILL);
   const bool of_peer =
       cause_ && cause_->code == static_cast<int>(ExitCode::communication) && cause.code != cause_->code;
   const bool is_earlier =
       cause_ && !cause_->by_signal && (cause.by_signal || of_peer) && !sent && cause.when - cause_->when < kSameTime;
   if (!cause_ || is_earlier) cause_ = cause;
-  if (deadline_) return;
+  if (ranks_->is_ending()) return;
   watch_.note_dying();
-  end_all(SIGTERM, watch_.printed() ? kAfterReport : kAfterFailure);
+  ranks_->end(SIGTERM, watch_.printed() ? kAfterReport : kAfterFailure);
 }
 
 }  // namespace
@@ -296,25 +276,24 @@ RunEnd Supervisor::check(const Program& program, Report report) {
     std::fflush(to);
   };
   LocalRanks process(loop_, {program}, -1, {.output = on_output, .ended = [&](const RankEnd& end) { ended = end; }});
-  loop_.watch(signals_.descriptor(), [&] {
+  const Watch signals(loop_, signals_.descriptor(), [&] {
     while (const int number = signals_.next()) {
-      if (number == SIGCHLD) {
-        process.collect();
-        continue;
-      }
-      if (ends_command(number)) stop_ = number;
-      process.send(number);
+      if (number == SIGCHLD) process.collect();
+      if (ends_command(number)) process.end(stop_ = number, kAfterSignal);
+      if (number == SIGTSTP || number == SIGCONT) process.send(number);
       if (number == SIGTSTP) raise(SIGSTOP);
     }
   });
-  while (process.busy()) (void)loop_.run_once(kLook);
-  loop_.forget(signals_.descriptor());
+  while (process.busy()) {
+    (void)loop_.run_once(kLook);
+    process.check_deadline();
+  }
   if (stop_ != 0) return {.code = report_stop(stop_), .stopped = true};
   return {.code = ended.signal() != 0 ? 0 : ended.code()};
 }
 
 int Supervisor::wait(std::chrono::milliseconds time) {
-  loop_.watch(signals_.descriptor(), [this] {
+  const Watch signals(loop_, signals_.descriptor(), [this] {
     while (const int number = signals_.next()) {
       if (ends_command(number)) stop_ = number;
       if (number == SIGTSTP) raise(SIGSTOP);
@@ -325,7 +304,6 @@ int Supervisor::wait(std::chrono::milliseconds time) {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
     (void)loop_.run_once(static_cast<int>(std::max<std::int64_t>(0, left.count())));
   } while (stop_ == 0 && Clock::now() < until);
-  loop_.forget(signals_.descriptor());
   return stop_;
 }
 

@@ -15,7 +15,7 @@ struct StartOptions {
   int ranks = 1;
   bool tag_output = false;
   Ranks kind = Ranks::of_any_program;
-  std::chrono::seconds grace{15};  ///< that ranks have to end after a signal
+  std::chrono::seconds grace{15};  ///< that ranks of a program have to end after a signal
   OnStop on_stop = OnStop::end;
 };
 
@@ -25,7 +25,8 @@ class Supervisor {
  public:
   /// Runs the ranks until they end. If one fails, the others get SIGTERM, and SIGKILL if they still run after seconds.
   /// The exit code is that of the first rank that failed (128 + n after signal n), or 128 + n if signal n to this
-  /// process ended the run; one message says why. @throws ConfigError when the program cannot be executed
+  /// process ended the run, and for several ranks of ours that one of them has died, that of a communication error; one
+  /// message says why. @throws ConfigError when the program cannot be executed
   RunEnd run(const StartOptions& options);
   /// Runs a program that is no rank, whose output is shown or dropped: one that checks a command before its ranks
   /// start. RunEnd::code is 0 when a signal that did not come from here has ended it: the ranks then report errors

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
@@ -118,13 +117,11 @@ int verify(const VerifyCommand& command) {
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     const auto& layout = layouts[i];
     if (!output_error().empty()) return 0;  // standard output is closed
-    const int code = run_ranks(supervisor, layout.ranks(), threads[i],
-                               arguments_of(command, layout, record_of(i), record_of(0)), Check::no)
-                         .code;
-    // SIGKILL may have ended only a rank, other signals were for this command.
-    if ((code > 128 && code != 128 + SIGKILL) || (code != 0 && i == 0)) return code;
-    if (code != 0) {
-      line(layout.text, layout.ranks(), "", "", "", fmt::format("did not run (exit code {})", code));
+    const auto end = run_ranks(supervisor, layout.ranks(), threads[i],
+                               arguments_of(command, layout, record_of(i), record_of(0)), Check::no);
+    if (end.stopped || (end.code != 0 && i == 0)) return end.code;
+    if (end.code != 0) {
+      line(layout.text, layout.ranks(), "", "", "", fmt::format("did not run (exit code {})", end.code));
       continue;
     }
     const auto row = read(record_of(i));

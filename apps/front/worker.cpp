@@ -31,13 +31,22 @@ void check_openmp_threads() {
     throw ConfigError(fmt::format("OMP_NUM_THREADS={}: must be a number from 1 to {}", text, kMost));
 }
 
+/// Whether a launcher has started this process. One whose variables are wrong is one, too.
+bool is_launched() {
+  try {
+    return detect_launch().launcher != Launcher::alone;
+  } catch (const ConfigError&) {
+    return true;
+  }
+}
+
 /// Sets the worker's library paths and the like in this process's environment, once. @throws ConfigError
 void prepare_environment() {
   static bool prepared = false;
   if (std::exchange(prepared, true)) return;
   check_openmp_threads();
   set_library_paths(prefix());
-  export_terminal(detect_launch().launcher != Launcher::alone);
+  export_terminal(is_launched());
   // OpenMP threads spin while they wait unless configured otherwise. With loader threads and other ranks on the same
   // cores, that costs more than it saves.
   setenv("OMP_WAIT_POLICY", "passive", 0);
@@ -65,7 +74,7 @@ void become_worker(const std::vector<std::string>& arguments) {
 
 RunEnd check(Supervisor& supervisor, const std::vector<std::string>& arguments, Report report) {
   auto program = worker(arguments);
-  program.environment.push_back(fmt::format("{}=1", kCheckVariable));
+  set_variable(program.environment, kCheckVariable, "1");
   return supervisor.check(program, report);
 }
 

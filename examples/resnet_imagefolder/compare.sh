@@ -117,6 +117,7 @@ if [ -n "$hosts" ]; then
   for host in ${hosts//,/ }; do
     if [[ $host =~ :([0-9]+)$ ]]; then ranks=$((ranks + BASH_REMATCH[1])); else ranks=$((ranks + 1)); fi
   done
+  export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
   way hosts "torch_ddp, $hosts" "$ranks" mpirun -n "$ranks" --host "$hosts" "$trireme" "${words[@]}"
 elif [ "$gpus" -gt 0 ]; then
   left_out "two hosts" "two hosts that one machine plays would share its GPUs; name real ones with --hosts A:2,B:2"

@@ -127,6 +127,15 @@ TEST(Launch, ForwardsSignals) {
         << stopped.err;
     EXPECT_TRUE(all_gone("600.5"));
   }
+  // A child that a rank's shell has started ends with it, and is not waited for.
+  for (int turn = 0; turn < 3; ++turn) {
+    const auto stopped = launch_script(1, ": 600.5; while :; do sleep 0.05; done", {.meanwhile = [](pid_t front) {
+                                         wait_for_processes("600.5", 2);
+                                         kill(front, SIGTERM);
+                                       }});
+    expect_only_refusal(stopped, 128 + SIGTERM, "stopped by signal 15 (Terminated)");
+    EXPECT_EQ(stopped.err.find("were killed"), std::string::npos) << stopped.err;
+  }
   // Ranks that do not end are killed, and that is said.
   const auto late =
       launch({"-n", "2", "--grace", "1", "sh", "-c", "trap '' TERM; : 600.5; while :; do sleep 0.05; done"},

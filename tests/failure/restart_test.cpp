@@ -145,6 +145,24 @@ TEST(Restart, OnlyDeathsAreRestarted) {
   }
 }
 
+// A signal between two starts, or just before the first one is over, ends the command.
+TEST(Restart, ASignalBetweenTwoStartsIsObeyed) {
+  const FrontBeside front([](const std::string& folder, const std::string&) {
+    return "[ -n \"$RANK\" ] || exit 0\necho $RANK >>" + folder + "/starts\nkill -9 $$\n";
+  });
+  const SmallRun run(kLeaves, kSteps);
+  const auto starts = front.folder().path() + "/starts";
+  const auto result = run_process({front.command(), "train", run.config, "--ranks", "2", "--max-restarts", "5"},
+                                  {.meanwhile = [&](pid_t command) {
+                                    for (int i = 0; i < 8000 && !std::filesystem::exists(starts); ++i)
+                                      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+                                    kill(command, SIGTERM);
+                                  }});
+  EXPECT_NE(result.code, 0);
+  EXPECT_LE(lines_of(content_of(starts)).size(), 2U) << "its ranks were started again";
+  EXPECT_EQ(result.err.find("not started again"), std::string::npos) << result.err;
+}
+
 // A rank that dies before the run has a checkpoint of its own.
 TEST(Restart, BeforeItsFirstCheckpointItStartsAsBefore) {
   const FrontBeside front([](const std::string& folder, const std::string& worker) {

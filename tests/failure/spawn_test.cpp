@@ -83,7 +83,6 @@ TEST(Spawn, TheErrorOfARankIsThrown) {
     EXPECT_EQ(result.code, code);
     EXPECT_NE(result.err.find(message), std::string::npos) << result.err;
     EXPECT_EQ(lines_of(result.err).size(), 1U) << result.err;
-    EXPECT_LT(result.seconds, 30);
     EXPECT_TRUE(no_rank_is_left());
   }
   for (const auto* ranks : {"0", "-1", "4097"})

@@ -23,7 +23,7 @@ done
 export TRIREME_TORCH=$torch
 if grep -rlF "$build" moved --include='*.so*' --include='trireme*'; then echo "these name the build folder"; exit 1; fi
 LD_LIBRARY_PATH=$work/moved/lib/trireme/openmpi/lib:$torch/lib ldd moved/libexec/trireme/trireme-worker \
-  moved/lib/trireme/openmpi/bin/mpirun moved/lib/trireme/openmpi/lib/openmpi3/*.so >loaded.txt
+  moved/lib/trireme/openmpi/bin/mpirun.bin moved/lib/trireme/openmpi/lib/openmpi3/*.so >loaded.txt
 if grep -E 'not found|libmpi.*=> /(usr|lib)|libopen-.*=> /(usr|lib)|libpmix.*=> /(usr|lib)' loaded.txt; then
   echo "not from the bundle"
   exit 1

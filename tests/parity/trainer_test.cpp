@@ -171,7 +171,7 @@ struct Slow : train::RunCallback {
   }
 };
 
-TEST(TrainerLayouts, ShowTheRankThatTheOthersWaitFor) {
+TEST(TrainerLayoutsTime, ShowsTheRankThatTheOthersWaitFor) {
   if (world().size() == 1) GTEST_SKIP() << "needs ranks that wait for each other";
   const auto dir = comm::broadcast_text(world().group(), world().device(),
                                         fs::temp_directory_path() / fmt::format("trireme_times_{}", getpid()));
@@ -213,7 +213,7 @@ struct Waits : train::RunCallback {
 
 // Rank 0 waits for the slow rank in each step, but for those after which it has waited in a part of a save: what each
 // rank has written is gathered then.
-TEST(TrainerLayouts, ASaveBesideTheStepsIsNoPartOfThem) {
+TEST(TrainerLayoutsTime, ASaveBesideTheStepsIsNoPartOfIt) {
   if (world().size() == 1) GTEST_SKIP() << "needs ranks that wait for each other";
   TRIREME_ONLY_ON_CPU("a GPU's host does not wait");
   const auto dir = comm::broadcast_text(world().group(), world().device(),

@@ -99,7 +99,7 @@ Seconds backward_time(BoostedModel& model) {
   return Clock::now() - start;
 }
 
-TEST(Overlap, a_backward_pass_hides_the_transfer_of_gradients) {
+TEST(OverlapTime, a_backward_pass_hides_the_transfer_of_gradients) {
   TRIREME_ONLY_ON_CPU("the host sleeps in place of compute");
   torch::nn::Sequential layers;
   for (int i = 0; i < kBlocks; ++i) layers->push_back(SlowLayer());

@@ -68,8 +68,6 @@ void report_death(const std::string& program, const LaunchInfo& info) {
 bool report_lost_peer(const std::string& program, int exit_code, const std::string& text, const LaunchInfo& info) {
   end_with_error(exit_code, text);
   if (exit_code != static_cast<int>(ExitCode::communication) || !lost()) return false;
-  // Our launcher on another host prints the report, or passes on what this rank says.
-  if (info.launcher == Launcher::launch && !has_parent()) return false;
   return has_parent() ? wait_until_printed(kForParent) : report_by_ranks(program, info);
 }
 

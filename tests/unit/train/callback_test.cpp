@@ -139,7 +139,7 @@ struct Delays : RunCallback {
 };
 
 // Neither a checkpoint nor the warm-up after a resume within an epoch counts as the time of a step.
-TEST(RunCallbacks, SeeTheTimesOfStepsAlone) {
+TEST(RunCallbacksTime, IsThatOfStepsAlone) {
   const Folder folder;
   const std::vector<std::string> assignments{"run.dir=" + folder.path("run"), "run.checkpoint_every=2",
                                              "train.epochs=100", "run.resume=auto"};
