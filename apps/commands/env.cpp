@@ -20,6 +20,7 @@
 #include "apps/report.h"
 #include "core/base/cores.h"
 #include "core/base/environment.h"
+#include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/base/version.h"
 #include "core/booster/plugin_loader.h"
@@ -138,7 +139,11 @@ int run(const EnvCommand&) {
   row("cores", cores());
   row("LibTorch uses", fmt::format("{} threads, {}", at::get_num_threads(), at::get_cpu_capability()));
   row("memory", memory());
-  row("started by", detect_launch().text());
+  try {
+    row("started by", detect_launch().text());
+  } catch (const ConfigError& error) {
+    row("started by", error.what());
+  }
   row("environment", variables());
   return 0;
 }

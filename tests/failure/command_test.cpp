@@ -152,6 +152,11 @@ TEST(Command, ReportsItsEnvironment) {
                                 "cores ", "memory ", "environment "})
     EXPECT_NE(("\n" + env.out).find("\n" + row), std::string::npos) << row << "in\n" << env.out;
   EXPECT_EQ(env.out.find("unknown"), std::string::npos) << env.out;
+  // Variables of a launcher that are wrong do not keep a bug report from being written.
+  const auto broken = trireme({"env"}, {.environment = {"RANK=0", "WORLD_SIZE=2"}});
+  EXPECT_EQ(broken.code, 0) << broken.err;
+  EXPECT_NE(broken.out.find("started by"), std::string::npos) << broken.out;
+  EXPECT_NE(broken.out.find("MASTER_ADDR is not set"), std::string::npos) << broken.out;
 }
 
 TEST(Command, ExplainsAndPrintsOptions) {
