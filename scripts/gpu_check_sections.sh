@@ -147,7 +147,7 @@ verify() {  # PRECISION LAYOUT...: each against one rank on the CPU
 # NCCL refuses two ranks of one host on one GPU: ranks that share one get a host each.
 over_nccl() {  # RANKS PROGRAM...
   local share=''
-  [ "$gpus" -ge "$1" ] || share='NCCL_HOSTID=h$RANK TRIREME_HOST_IDENTITY=h$RANK '
+  [ -n "$dry" ] || [ "$gpus" -ge "$1" ] || share='NCCL_HOSTID=h$RANK TRIREME_HOST_IDENTITY=h$RANK '
   TRIREME_TEST_DEVICE=$device NCCL_SOCKET_IFNAME=lo NCCL_IB_DISABLE=1 NCCL_DEBUG=WARN NCCL_RAS_ENABLE=0 CUDA_MODULE_LOADING=EAGER \
     OMP_NUM_THREADS=1 "$trireme" launch -n "$1" sh -c "$share"'exec "$@"' _ "${@:2}" || return
 }
