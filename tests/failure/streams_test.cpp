@@ -204,6 +204,8 @@ TEST(Streams, OneRankPrintsUnderTheUsersLauncher) {
 
 // The shell of `srun --pty` has the variables of a task of Slurm, and is none.
 TEST(Streams, AnInteractiveStepOfSlurmMayStartRanks) {
+  if (run_process({"sh", "-c", ": </dev/tty"}, {.columns = 80}).code != 0)
+    GTEST_SKIP() << "NOT TESTED: this machine gives programs no terminal";
   const SmallRun run;
   const ProcessOptions step{.environment = {"SLURM_STEP_ID=0", "SLURM_PROCID=0", "SLURM_LOCALID=0", "SLURM_NTASKS=4",
                                             "SLURM_STEP_NUM_TASKS=4", "SLURM_TASK_PID=1", "SLURM_PTY_PORT=40000"}};

@@ -299,7 +299,7 @@ TEST(Train, OpensAsManyFilesAsItMay) {
   const SmallRun run(kLeaves, "epochs = 100000\nglobal_batch = 8\n");
   std::string limits;
   const auto result =
-      run_process({"bash", "-c", "ulimit -Sn 50 && ulimit -Hn 5000 && exec " TRIREME_COMMAND " train " + run.config},
+      run_process({"bash", "-c", "ulimit -Sn 50 && ulimit -Hn 400 && exec " TRIREME_COMMAND " train " + run.config},
                   {.meanwhile = [&](pid_t rank) {
                     run.wait_for_steps();
                     limits = content_of("/proc/" + std::to_string(rank) + "/limits");
@@ -307,7 +307,7 @@ TEST(Train, OpensAsManyFilesAsItMay) {
                   }});
   EXPECT_EQ(result.code, 128 + SIGTERM) << result.err;
   const auto line = limits.substr(limits.find("Max open files"));
-  EXPECT_EQ(count_of(line.substr(0, line.find('\n')), "5000"), 2) << line;
+  EXPECT_EQ(count_of(line.substr(0, line.find('\n')), "400"), 2) << line;
 }
 
 TEST(Train, EndsAfterMaxSeconds) {
