@@ -5,7 +5,8 @@
 """
 import re
 import sys
-from pathlib import Path
+
+from check_report import report
 
 PRODUCT = ["apps", "core", "datasets", "examples", "models", "pipeline", "plugins", "shardformer", "tasks", "tokenizers", "zero"]
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
@@ -37,14 +38,5 @@ def breaches(root):
     return found, len(files)
 
 
-def main():
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent)
-    found, files = breaches(root)
-    for line in found:
-        print(line)
-    print(f"{files} files, {len(found)} calls in the wrong place")
-    return 1 if found or not files else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report(breaches, "files", "calls in the wrong place"))

@@ -11,6 +11,8 @@ import re
 import sys
 from pathlib import Path
 
+from check_report import report
+
 FOLDERS = ("core", "models", "tokenizers", "datasets", "tasks", "shardformer", "pipeline", "zero", "plugins", "apps", "configs", "tests", "bench", "docs",
            "examples", "scripts", "cmake", ".ci")
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -67,16 +69,12 @@ def check(root, file):
                 yield f"{where}: `{path}` does not exist"
 
 
-def main():
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent).resolve()
+def breaches(root):
+    """One line for each broken reference, and the number of documents."""
     files = sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md"), *(root / "bench").rglob("*.md"),
                     *(root / "examples").rglob("*.md")])
-    broken = [line for file in files for line in check(root, file)]
-    for line in broken:
-        print(line)
-    print(f"{len(files)} documents, {len(broken)} broken references")
-    return 1 if broken or not files else 0
+    return [line for file in files for line in check(root, file)], len(files)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report(breaches, "documents", "broken references"))

@@ -7,6 +7,8 @@ import re
 import sys
 from pathlib import Path
 
+from check_report import report
+
 # From low to high: each folder of core sees only what stands before it.
 CORE = ["base", "config", "launch", "comm", "shard", "nn", "data", "optim", "checkpoint", "booster", "train"]
 LAYERS = {"shardformer", "pipeline", "zero"}
@@ -83,14 +85,5 @@ def breaches(root):
     return found, len(files)
 
 
-def main():
-    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent)
-    found, files = breaches(root)
-    for line in found:
-        print(line)
-    print(f"{files} files, {len(found)} breaches of the include rules")
-    return 1 if found or not files else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(report(breaches, "files", "breaches of the include rules"))
