@@ -11,6 +11,7 @@
 #include <cstring>
 #include <vector>
 
+#include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/booster/spawned_process.h"
 #include "core/comm/flight/record.h"
@@ -28,17 +29,12 @@ std::vector<char*> as_pointers(std::vector<std::string>& texts) {
 
 /// This program's environment at its start, and what tells a rank's process its place.
 std::vector<std::string> environment_of_rank(const SpawnCall& call, int rank) {
-  std::vector<std::string> environment;
-  for (const auto& variable : program_start().environment)
-    if (!variable.starts_with(fmt::format("{}=", kSpawnCall)) &&
-        !variable.starts_with(fmt::format("{}=", kSpawnRank)) &&
-        !variable.starts_with(fmt::format("{}=", comm::flight::kFolderVariable)))
-      environment.push_back(variable);
+  auto environment = program_start().environment;
   for (const auto& [name, value] : thread_variables(call.ranks, call.on_cpu, environment))
-    environment.push_back(fmt::format("{}={}", name, value));
-  environment.push_back(fmt::format("{}={}", comm::flight::kFolderVariable, call.flight_folder));
-  environment.push_back(fmt::format("{}={}", kSpawnCall, call.place));
-  environment.push_back(fmt::format("{}={} {} {} {}", kSpawnRank, getpid(), rank, call.ranks, call.port));
+    set_variable(environment, name, value);
+  set_variable(environment, comm::flight::kFolderVariable, call.flight_folder);
+  set_variable(environment, kSpawnCall, call.place);
+  set_variable(environment, kSpawnRank, fmt::format("{} {} {} {}", getpid(), rank, call.ranks, call.port));
   return environment;
 }
 

@@ -2,12 +2,10 @@
 // may kill: this program again, with the name of a role.
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,6 +22,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/world.h"
+#include "core/launch/rank_variables.h"
 
 namespace trireme::tests {
 namespace {
@@ -159,25 +158,6 @@ int waits(comm::World& world) {
 const std::map<std::string, int (*)(comm::World&)> kRoles{
     {"killed", killed}, {"late", late}, {"leaves", leaves}, {"finishes", finishes}, {"waits", waits}};
 
-/// A socket that listens on a free port of this machine; rank 0 gets it, as our own launchers pass it.
-struct Listening {
-  Listening() {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    socklen_t length = sizeof address;
-    bind(fd, reinterpret_cast<sockaddr*>(&address), length);
-    listen(fd, 16);
-    getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
-    port = ntohs(address.sin_port);
-  }
-  ~Listening() { close(fd); }
-  Listening(const Listening&) = delete;
-  Listening& operator=(const Listening&) = delete;
-  int fd = socket(AF_INET, SOCK_STREAM, 0);
-  int port = 0;
-};
-
 /// A pipe for each rank: the rank has the writing end, and all have the others.
 class Lives {
  public:
@@ -209,26 +189,18 @@ class Lives {
 
 /// Starts the ranks of a role and returns their wait statuses.
 std::vector<int> run(const std::string& role, int ranks) {
-  const Listening listening;
+  const StoreSocket store;
   Lives lives(ranks);
   std::vector<pid_t> processes;
   for (int rank = 0; rank < ranks; ++rank) {
     const pid_t child = fork();
     if (child == 0) {
       const auto set = [](const char* name, const std::string& value) { setenv(name, value.c_str(), 1); };
-      set("TRIREME_LAUNCHER", "launch");
-      set("RANK", std::to_string(rank));
-      set("WORLD_SIZE", std::to_string(ranks));
-      set("LOCAL_RANK", std::to_string(rank));
-      set("LOCAL_WORLD_SIZE", std::to_string(ranks));
-      set("MASTER_ADDR", "127.0.0.1");
-      set("MASTER_PORT", std::to_string(listening.port));
+      for (const auto& [name, value] : rank_variables(rank, ranks, store.port(), "launch", store.descriptor()))
+        set(name.c_str(), value);
       set("OMP_NUM_THREADS", "1");
       if (role == "apart") set("TRIREME_HOST_IDENTITY", fmt::format("container{} boot", rank));
-      if (rank == 0)
-        set("TRIREME_STORE_FD", std::to_string(listening.fd));
-      else
-        close(listening.fd);
+      if (rank == 0) fcntl(store.descriptor(), F_SETFD, 0);
       lives.pass_on(rank);
       execl("/proc/self/exe", "native_ranks_test", "--role", role.c_str(), nullptr);
       _exit(127);
