@@ -30,10 +30,10 @@ sigset_t queued_signals() {
 
 }  // namespace
 
-bool EventLoop::run_once(int milliseconds) {
+void EventLoop::run_once(int milliseconds) {
   std::vector<pollfd> waiting;
   for (const auto& [descriptor, none] : watched_) waiting.push_back({descriptor, POLLIN, 0});
-  if (poll(waiting.data(), waiting.size(), milliseconds) <= 0) return false;
+  if (poll(waiting.data(), waiting.size(), milliseconds) <= 0) return;
   for (const auto& each : waiting) {
     if (each.revents == 0) continue;
     const auto at = watched_.find(each.fd);  // an earlier function may have ended the watch
@@ -41,7 +41,6 @@ bool EventLoop::run_once(int milliseconds) {
     const auto on_readable = at->second;  // it may forget itself
     on_readable();
   }
-  return true;
 }
 
 SignalQueue::SignalQueue() {

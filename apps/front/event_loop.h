@@ -12,8 +12,8 @@ class EventLoop {
   /// Calls `on_readable` when `descriptor` can be read or is at its end, until forget().
   void watch(int descriptor, std::function<void()> on_readable) { watched_[descriptor] = std::move(on_readable); }
   void forget(int descriptor) { watched_.erase(descriptor); }
-  /// Waits at most this time for a descriptor. Returns false if none could be read.
-  bool run_once(int milliseconds);
+  /// Waits at most this time for a descriptor.
+  void run_once(int milliseconds);
 
  private:
   std::map<int, std::function<void()>> watched_;

@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "apps/command_line.h"
 #include "apps/front/flight_watch.h"
 #include "apps/front/rank_output.h"
 #include "apps/report.h"
@@ -47,7 +48,7 @@ std::vector<Program> programs_of(const StartOptions& options, const StoreSocket&
   for (int rank = 0; rank < options.ranks; ++rank) {
     auto& [words, environment] = programs.emplace_back(options.program);
     std::erase_if(environment, [](const std::string& variable) {  // of an outer run
-      return variable.starts_with("TRIREME_STORE_FD=") || variable.starts_with("TRIREME_CHECK=");
+      return variable.starts_with("TRIREME_STORE_FD=") || variable.starts_with(fmt::format("{}=", kCheckVariable));
     });
     watch.set_variable(environment);
     for (const auto& [name, value] : thread_variables(options.ranks, !host_has_gpu(), environment))
@@ -104,7 +105,7 @@ RunEnd Run::until_end() {
   start();
   const Watch signals(loop_, signals_.descriptor(), [this] { on_signals(); });
   while (ranks_->busy()) {
-    (void)loop_.run_once(kLook);
+    loop_.run_once(kLook);
     for (auto& output : outputs_) output.write_waiting();
     if (stop_ == 0) watch_.look();
     if (watch_.overdue() && !ranks_->is_ending()) ranks_->end(SIGTERM, kAfterReport);
@@ -285,7 +286,7 @@ RunEnd Supervisor::check(const Program& program, Report report) {
     }
   });
   while (process.busy()) {
-    (void)loop_.run_once(kLook);
+    loop_.run_once(kLook);
     process.check_deadline();
   }
   if (stop_ != 0) return {.code = report_stop(stop_), .stopped = true};
@@ -302,7 +303,7 @@ int Supervisor::wait(std::chrono::milliseconds time) {
   const auto until = Clock::now() + time;
   do {
     const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(until - Clock::now());
-    (void)loop_.run_once(static_cast<int>(std::max<std::int64_t>(0, left.count())));
+    loop_.run_once(static_cast<int>(std::max<std::int64_t>(0, left.count())));
   } while (stop_ == 0 && Clock::now() < until);
   return stop_;
 }
