@@ -30,9 +30,9 @@ int columns_of(int stream) {
 
 }  // namespace
 
-void say_error(const std::string& message, const std::string& prefix) {
+void say_error(const std::string& message, const std::string& program) {
   const auto columns = static_cast<std::size_t>(terminal_columns(STDERR_FILENO));
-  const auto line = text::wrap("trireme: " + prefix + message, columns, 2) + "\n";
+  const auto line = text::wrap(program + ": " + message, columns, 2) + "\n";
   std::fflush(stdout);
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);

@@ -7,9 +7,9 @@
 
 namespace trireme::apps {
 
-/// Prints one line "trireme: <prefix><message>" to standard error, in one write so that lines of several ranks do not
+/// Prints one line "PROGRAM: MESSAGE" to standard error, in one write so that lines of several ranks do not
 /// mix. On a terminal it is wrapped at spaces.
-void say_error(const std::string& message, const std::string& prefix = "");
+void say_error(const std::string& message, const std::string& program = "trireme");
 
 /// Columns of the terminal behind a stream, 0 if it is not a terminal. A rank uses the values that `trireme train`
 /// has exported, because its own streams are pipes.

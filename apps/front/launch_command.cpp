@@ -4,6 +4,7 @@
 
 #include <chrono>
 
+#include "apps/front/programs.h"
 #include "apps/front/restarts.h"
 #include "apps/front/supervisor.h"
 #include "core/base/environment.h"
@@ -13,12 +14,13 @@ namespace trireme::apps {
 
 int launch(const LaunchCommand& command) {
   const auto& name = command.program.front();
-  if (find_program(name).empty())
+  const auto path = find_program(name);
+  if (path.empty())
     throw ConfigError(
         fmt::format("{}: no such program{}", name, name.find('/') == std::string::npos ? " on PATH" : ""));
   Supervisor supervisor;
   return with_restarts(supervisor, command.max_restarts, [&](const Attempt&) {
-    return supervisor.run({.program = {command.program, whole_environment()},
+    return supervisor.run({.program = {.path = path, .words = command.program, .environment = whole_environment()},
                            .ranks = static_cast<int>(*command.ranks),
                            .tag_output = command.tag_output,
                            .grace = std::chrono::seconds(command.grace)});

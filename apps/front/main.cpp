@@ -24,6 +24,7 @@
 #include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/launch/launch_info.h"
+#include "core/launch/parent.h"
 
 namespace trireme::apps {
 namespace {
@@ -111,8 +112,12 @@ void refuse_beside_launcher(const Command& command) {
         "as one; use only one of them");
 }
 
+/// Every rank has the same error. Rank 0 prints it and gives the exit code, unless the parent does.
 int fail(const char* what, int code) {
-  say_error(what);
+  if (parent::listens())
+    parent::failed({.code = code, .message = what, .reason = ranks::Failure::Reason::of_all});
+  else
+    say_error(what);
   return code;
 }
 
@@ -138,15 +143,15 @@ int run(int argc, char** argv) {
     if (unknown && starts_ranks(*command)) throw ConfigError(*unknown);
     if (info.size > 1) refuse_beside_launcher(*command);
   } catch (const Error& error) {
-    // All ranks have the same error. Rank 0 prints it and gives the exit code; a failure of another rank would end the
-    // run before that.
+    // A failure of another rank would end the run before rank 0 has printed it.
     return first ? fail(error.what(), static_cast<int>(error.code())) : 0;
   }
   if (!first && !runs_on_ranks(*command)) return 0;  // only one process executes other commands
   try {
     return run(*command, info, {argv + 1, argv + argc});
   } catch (const Error& error) {
-    if (!first) std::this_thread::sleep_for(std::chrono::seconds(3));  // usually rank 0 reports the same error
+    // Under mpirun and the like, rank 0 usually prints the same error.
+    if (!first && !parent::listens()) std::this_thread::sleep_for(std::chrono::seconds(3));
     return fail(error.what(), static_cast<int>(error.code()));
   }
 }

@@ -39,4 +39,9 @@ std::string on_path(const std::string& name) {
   return "";
 }
 
+std::string find_program(const std::string& name) {
+  if (name.find('/') == std::string::npos) return on_path(name);
+  return is_program(name) ? name : "";
+}
+
 }  // namespace trireme::apps

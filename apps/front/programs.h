@@ -16,5 +16,7 @@ bool is_program(const std::string& path);
 
 /// The first program with this name on PATH; "" if there is none.
 std::string on_path(const std::string& name);
+/// The name, if it has a slash, or path of a program as a file that can be executed; "" if there is none.
+std::string find_program(const std::string& name);
 
 }  // namespace trireme::apps

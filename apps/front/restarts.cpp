@@ -62,7 +62,7 @@ RunEnd Training::run(const std::vector<std::string>& arguments, Check first) {
   const auto smaller = fmt::format("train.micro_batch={}", end.smaller_micro_batch);
   command_.set.push_back(smaller);
   announce_restart(0, "out of memory; " + smaller, end);
-  if (const auto checked = check(supervisor_, this->arguments(), Report::no); checked.code != 0)
+  if (const auto checked = check(supervisor_, this->arguments(), Show::no); checked.code != 0)
     return checked.stopped ? checked : end;
   put(fitted(fmt::format("retry     with {}, because memory ran out (train.on_oom)\n", smaller)));
   auto again = run(this->arguments(), Check::no);
@@ -73,10 +73,10 @@ RunEnd Training::run(const std::vector<std::string>& arguments, Check first) {
 RunEnd Training::start_again(bool further) {
   const auto before = ranks_;
   ranks_ = further ? ranks_ : std::max(least_, ranks_ - 1);
-  auto checked = check(supervisor_, arguments(), Report::no);
+  auto checked = check(supervisor_, arguments(), Show::no);
   while (checked.code != 0 && !checked.stopped && ranks_ > least_) {
     --ranks_;
-    checked = check(supervisor_, arguments(), Report::no);
+    checked = check(supervisor_, arguments(), Show::no);
   }
   if (checked.stopped) return checked;
   const bool possible = checked.code == 0;

@@ -4,20 +4,24 @@
 
 #include <chrono>
 
-#include "apps/front/event_loop.h"
-#include "apps/front/local_ranks.h"
-#include "apps/front/verdict.h"
+#include "apps/front/run_end.h"
+#include "core/launch/cause.h"
+#include "core/launch/event_loop.h"
+#include "core/launch/process.h"
 
 namespace trireme::apps {
 
 struct StartOptions {
-  Program program{};
+  ranks::Program program{};
   int ranks = 1;
   bool tag_output = false;
-  Ranks kind = Ranks::of_any_program;
+  ranks::Ranks kind = ranks::Ranks::of_any_program;
   std::chrono::seconds grace{15};  ///< that ranks of a program have to end after a signal
   OnStop on_stop = OnStop::end;
 };
+
+/// Whether what a program prints is shown.
+enum class Show { no, yes };
 
 /// One for each command: it takes the signals to this process from its beginning to its end, so that one that comes
 /// between two starts ends the command too.
@@ -32,13 +36,13 @@ class Supervisor {
   /// start. RunEnd::code is 0 when a signal that did not come from here has ended it: the ranks then report errors
   /// themselves.
   /// @throws ConfigError
-  RunEnd check(const Program& program, Report report);
+  RunEnd check(const ranks::Program& program, Show output);
   /// Waits. Returns the signal that ends the command if one has come, else 0.
   int wait(std::chrono::milliseconds time);
 
  private:
-  EventLoop loop_;
-  SignalQueue signals_;
+  ranks::EventLoop loop_;
+  ranks::SignalQueue signals_;
   int stop_ = 0;  ///< the signal that ends the command and came while nothing ran; 0: none
 };
 

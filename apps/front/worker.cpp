@@ -54,12 +54,12 @@ void prepare_environment() {
 
 /// The worker of this installation, ../libexec/trireme/trireme-worker relative to this program's folder, with these
 /// arguments. @throws ConfigError when it does not exist
-Program worker(const std::vector<std::string>& arguments) {
+ranks::Program worker(const std::vector<std::string>& arguments) {
   const auto path = prefix() + "/" TRIREME_LIBEXEC "/trireme-worker";
   if (!is_program(path))
     throw ConfigError(fmt::format("{} is missing: the build or the installation is not complete", path));
   prepare_environment();
-  Program program{{path}, whole_environment()};
+  ranks::Program program{.words = {path}, .environment = whole_environment()};
   program.words.insert(program.words.end(), arguments.begin(), arguments.end());
   return program;
 }
@@ -68,14 +68,14 @@ Program worker(const std::vector<std::string>& arguments) {
 
 void become_worker(const std::vector<std::string>& arguments) {
   auto program = worker(arguments);
-  execv(program.words[0].c_str(), pointers(program.words).data());
+  execv(program.words[0].c_str(), ranks::pointers(program.words).data());
   throw ConfigError(fmt::format("cannot run {}: {}", program.words[0], std::strerror(errno)));
 }
 
-RunEnd check(Supervisor& supervisor, const std::vector<std::string>& arguments, Report report) {
+RunEnd check(Supervisor& supervisor, const std::vector<std::string>& arguments, Show output) {
   auto program = worker(arguments);
   set_variable(program.environment, kCheckVariable, "1");
-  return supervisor.check(program, report);
+  return supervisor.check(program, output);
 }
 
 RunEnd run_ranks(Supervisor& supervisor, std::int64_t ranks, std::int64_t threads,
@@ -85,8 +85,10 @@ RunEnd run_ranks(Supervisor& supervisor, std::int64_t ranks, std::int64_t thread
     if (auto checked = check(supervisor, arguments); checked.code != 0) return checked;
   set_variable(program.environment, "TRIREME_RANKS", std::to_string(ranks));
   if (threads > 0) set_variable(program.environment, "OMP_NUM_THREADS", std::to_string(threads));
-  return supervisor.run(
-      {.program = std::move(program), .ranks = static_cast<int>(ranks), .kind = Ranks::of_trireme, .on_stop = on_stop});
+  return supervisor.run({.program = std::move(program),
+                         .ranks = static_cast<int>(ranks),
+                         .kind = ranks::Ranks::of_trireme,
+                         .on_stop = on_stop});
 }
 
 }  // namespace trireme::apps

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "apps/front/run_end.h"
 #include "apps/front/supervisor.h"
-#include "apps/front/verdict.h"
 
 namespace trireme::apps {
 
@@ -14,7 +14,7 @@ namespace trireme::apps {
 [[noreturn]] void become_worker(const std::vector<std::string>& arguments);
 
 /// Runs the worker once in a new process, which checks the command. RunEnd::code is 0 without an error.
-RunEnd check(Supervisor& supervisor, const std::vector<std::string>& arguments, Report report = Report::yes);
+RunEnd check(Supervisor& supervisor, const std::vector<std::string>& arguments, Show output = Show::yes);
 
 /// Whether one worker first checks for errors that otherwise every rank would report after its start.
 enum class Check { no, yes };

@@ -13,6 +13,7 @@
 #include "apps/report.h"
 #include "apps/worker/ranks.h"
 #include "core/base/error.h"
+#include "core/launch/parent.h"
 
 namespace trireme::apps {
 namespace {
@@ -63,6 +64,7 @@ void allow_open_files() {
 
 int main(int argc, char** argv) {
   using namespace trireme::apps;
+  using Reason = trireme::ranks::Failure::Reason;
   keep_standard_streams();
   std::set_terminate(on_terminate);
   signal(SIGXFSZ, SIG_IGN);  // a file size limit makes the write fail, which is reported like a full disk
@@ -73,8 +75,11 @@ int main(int argc, char** argv) {
     code = run_command(argc, argv);
   } catch (...) {
     const auto verdict = trireme::verdict_on(std::current_exception());
-    say_error(message_of(verdict));
     code = verdict.exit_code;
+    if (trireme::parent::listens())
+      trireme::parent::failed({.code = code, .message = message_of(verdict), .reason = Reason::of_all});
+    else
+      say_error(message_of(verdict));
   }
   // Not exit(): unloading LibTorch takes time, and other ranks wait until this one ends.
   _exit(code);

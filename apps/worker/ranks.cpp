@@ -4,47 +4,37 @@
 #include <signal.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <string>
 #include <thread>
 
-#include "core/base/cores.h"
 #include "core/base/error.h"
-#include "core/comm/flight/lost_peer.h"
-#include "core/comm/flight/recorder.h"
+#include "core/comm/flight/failure.h"
+#include "core/launch/cause.h"
+#include "core/launch/parent.h"
 
 namespace trireme::apps {
 namespace {
 
-// Waits so that rank 0 can report the same error and end all ranks, but not too long for the user. When ranks share
-// cores, more of them means a later start.
-void let_others_speak(const LaunchInfo& info, int exit_code) {
-  // Our launcher ends the ranks that have lost a peer, and reports why that one ended.
-  if (info.launcher == Launcher::launch && exit_code == static_cast<int>(ExitCode::communication))
-    std::this_thread::sleep_for(std::chrono::seconds(2));
-  if (info.rank == 0) return;
-  const auto wait = std::chrono::milliseconds(3000 + 100 * std::min(info.rank, 50));
-  std::this_thread::sleep_for(wait * std::max(1, info.local_size / usable_cores()));
+using Reason = ranks::Failure::Reason;
+
+std::atomic<bool> is_said = false;  // the error that ends this process
+
+/// Says it, unless it is said elsewhere, or was said early.
+void say(const Verdict& verdict, const LaunchInfo& info, Reason reason) {
+  const ranks::Failure failure{.code = verdict.exit_code, .message = message_of(verdict), .reason = reason};
+  const bool elsewhere = comm::flight::report_failure(failure, info);
+  if (!is_said.exchange(true) && !elsewhere) say_error(ranks::message_of(info.rank, failure));
 }
 
-std::atomic<bool> said_early = false;
-
-void say_message(const Verdict& verdict, const LaunchInfo& info) {
-  say_error(message_of(verdict), info.rank > 0 ? fmt::format("rank {}: ", info.rank) : "");
-}
-
-// The first thread with an error reports it; the process then ends.
-int say(const Verdict& verdict, const LaunchInfo& info) {
+/// Says an error that ends this process; that of the first thread, if several have one. Returns the exit code.
+int say_last(const std::exception_ptr& error, const LaunchInfo& info, Reason reason) {
   static std::atomic_flag spoken;
   while (spoken.test_and_set()) std::this_thread::sleep_for(std::chrono::hours(1));
-  if (said_early) return verdict.exit_code;
-  if (comm::flight::report_lost_peer("trireme", verdict.exit_code, message_of(verdict), info)) return verdict.exit_code;
-  let_others_speak(info, verdict.exit_code);
-  if (!said_early.exchange(true)) say_message(verdict, info);
+  const auto verdict = verdict_on(error);
+  if (!is_said) say(verdict, info, reason);
   return verdict.exit_code;
 }
 
@@ -82,13 +72,13 @@ int run_on_ranks(const std::function<comm::WorldOptions(const LaunchInfo&)>& pre
     if (info.launcher == Launcher::alone) report_signals();
     world = comm::World::start(info, prepare(info));
   } catch (...) {
-    return say(verdict_on(std::current_exception()), info);
+    return say_last(std::current_exception(), info, Reason::of_all);
   }
   try {
     body(*world);
   } catch (...) {
     // Abort here, because the world's destructor would wait for ranks that never arrive.
-    world->abort(say(verdict_on(std::current_exception()), info));
+    world->abort(say_last(std::current_exception(), info, Reason::own));
   }
   return 0;
 }
@@ -96,15 +86,11 @@ int run_on_ranks(const std::function<comm::WorldOptions(const LaunchInfo&)>& pre
 void say_early(const std::exception_ptr& error, const LaunchInfo& info) {
   const auto verdict = verdict_on(error);
   if (verdict.exit_code == static_cast<int>(ExitCode::communication)) return;
-  comm::flight::end_with_error(verdict.exit_code, message_of(verdict));  // so that its end explains the others'
-  const auto say_once = [verdict, info] {
-    let_others_speak(info, verdict.exit_code);
-    if (!said_early.exchange(true)) say_message(verdict, info);
-  };
-  if (info.rank == 0)
-    say_once();
+  const auto say_now = [verdict, info] { say(verdict, info, Reason::own); };
+  if (info.rank == 0 || parent::listens())
+    say_now();
   else
-    std::thread(say_once).detach();
+    std::thread(say_now).detach();  // it waits for rank 0
 }
 
 void end_with(const std::exception_ptr& error) {
@@ -114,7 +100,7 @@ void end_with(const std::exception_ptr& error) {
   } catch (const Error&) {
     // Without a rank there is no other process that reports the error.
   }
-  _exit(say(verdict_on(error), info));
+  _exit(say_last(error, info, Reason::own));
 }
 
 }  // namespace trireme::apps

@@ -1,8 +1,9 @@
 // Runs a command on one or more ranks: the only place that converts errors to messages and exit codes.
 //
 // Before the world has started every rank gets the same error (for example from an invalid file); after it any number
-// of ranks may. The lowest rank reports the error at once and ends all others. A higher rank waits a moment first, and
-// reports its error only if it still runs, because then the error is only its own.
+// of ranks may. Our parent says one for all of them. Without it, the lowest rank says its error at once and ends all
+// others; a higher rank waits a moment first, and says its error only if it still runs, because then the error is only
+// its own.
 #pragma once
 
 #include <exception>
@@ -22,8 +23,8 @@ int run_on_ranks(const std::function<comm::WorldOptions(const LaunchInfo&)>& pre
 /// The message of a verdict, with a request to report unexpected errors.
 std::string message_of(const Verdict& verdict);
 
-/// Reports an error that is about to end the body, where rank 0 would: before what the body still has to do, such as
-/// waiting for a disk. run_on_ranks() does not repeat it. Errors of communication are left to it.
+/// Says an error that is about to end the body before what the body still has to do, such as waiting for a disk.
+/// run_on_ranks() does not repeat it. Errors of communication are left to it.
 void say_early(const std::exception_ptr& error, const LaunchInfo& info);
 
 /// Ends this process after an exception left a thread (such as NCCL's watchdog). One rank prints the message.

@@ -3,35 +3,31 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 #include <iostream>
 #include <memory>
-#include <thread>
 
 #include "core/base/error.h"
 #include "core/base/verdict.h"
-#include "core/comm/flight/lost_peer.h"
+#include "core/comm/flight/failure.h"
+#include "core/launch/cause.h"
 
 namespace trireme {
 namespace {
 
 /// Reports the exception that is being handled. Returns its exit code.
-int report_failure(const char* name, const LaunchInfo& info) {
-  const auto failure = verdict_on(std::current_exception());
+int report(const char* name, const LaunchInfo& info) {
+  const auto verdict = verdict_on(std::current_exception());
+  const ranks::Failure failure{.code = verdict.exit_code, .message = verdict.message, .program = name};
   // What the program has printed comes first, and is not lost when the process ends at once.
   std::cout.flush();
   std::fflush(nullptr);
-  if (comm::flight::report_lost_peer(name, failure.exit_code, failure.message, info)) return failure.exit_code;
-  // An error on all ranks is reported by rank 0, which then ends them. If this rank still runs after the wait, the
-  // error is only its own.
-  if (info.rank > 0) std::this_thread::sleep_for(std::chrono::seconds(3));
-  const auto line =
-      fmt::format("{}: {}{}\n", name, info.rank > 0 ? fmt::format("rank {}: ", info.rank) : "", failure.message);
+  if (comm::flight::report_failure(failure, info)) return failure.code;
+  const auto line = fmt::format("{}: {}\n", name, ranks::message_of(info.rank, failure));
   std::fwrite(line.data(), 1, line.size(), stderr);
-  return failure.exit_code;
+  return failure.code;
 }
 
 }  // namespace
@@ -44,7 +40,7 @@ int run_program(const char* name, const std::function<int(comm::World&)>& body, 
     world = comm::World::start(info, options);
     return body(*world);
   } catch (...) {
-    const int code = report_failure(name, info);
+    const int code = report(name, info);
     if (world) world->abort(code);
     return code;
   }
@@ -56,7 +52,7 @@ int run_program(const char* name, const std::function<int()>& body) {
     info = detect_launch();
     return body();
   } catch (...) {
-    return report_failure(name, info);
+    return report(name, info);
   }
 }
 

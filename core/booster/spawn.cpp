@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -13,20 +11,19 @@
 #include <optional>
 
 #include "core/base/error.h"
+#include "core/base/file_descriptor.h"
 #include "core/base/verdict.h"
-#include "core/booster/rank_process.h"
 #include "core/booster/spawned_process.h"
 #include "core/comm/flight/folder.h"
+#include "core/launch/cause.h"
+#include "core/launch/local_ranks.h"
 #include "core/launch/rank_variables.h"
 
 namespace trireme {
 namespace {
 
-using SpawnClock = std::chrono::steady_clock;
 constexpr int kMostRanks = 4096;
 constexpr std::chrono::seconds kPatience{3};
-/// A rank that loses its peer fails at once, perhaps before the peer's own error has arrived.
-constexpr std::chrono::milliseconds kForTheCause{500};
 
 /// "FILE:LINE:COLUMN#NUMBER": the number counts the calls at this place of the source.
 std::string next_call(const std::source_location& where) {
@@ -37,58 +34,91 @@ std::string next_call(const std::source_location& where) {
   return fmt::format("{}#{}", place, ++calls[place]);
 }
 
-using RankProcesses = std::vector<std::unique_ptr<RankProcess>>;
+/// What is said about a rank that has failed.
+std::string text_of(const ranks::RankState& state, int ranks, const std::string& place) {
+  const auto name = fmt::format("rank {}", state.rank);
+  if (state.report.failure) return fmt::format("{}: {}", name, state.report.failure->message);
+  const auto end = state.signal() != 0
+                       ? ranks::ended_by_signal(name, state.signal(), ranks::Ranks::of_any_program, ranks)
+                       : fmt::format("{} ended with exit code {}", name, state.code());
+  if (!state.report.reached)
+    return fmt::format(
+        "{} before it came to the call of spawn() at {}: a rank runs the program again from main() on, which must come "
+        "to the same call",
+        end, place.substr(0, place.rfind('#')));
+  return state.signal() != 0 ? end : end + " before the function of spawn() returned";
+}
 
-/// Waits until a rank reports or ends, but not for long: an end alone wakes nobody if another process has the pipe.
-void wait_for_news(const RankProcesses& ranks) {
-  std::vector<pollfd> waiting;
-  bool ending = false;
-  for (const auto& rank : ranks) {
-    if (rank->descriptor() >= 0) waiting.push_back({rank->descriptor(), POLLIN, 0});
-    ending = ending || (rank->descriptor() < 0 && !rank->ended());
+/// The ranks of one call.
+class Spawned {
+ public:
+  Spawned(const std::string& place, int ranks, bool on_cpu) : place_(place), ranks_(ranks) {
+    const StoreSocket store;
+    const FileDescriptor inherited(fcntl(store.descriptor(), F_DUPFD_CLOEXEC, ranks::kFirstInherited));
+    std::vector<ranks::Program> programs;
+    for (int rank = 0; rank < ranks; ++rank)
+      programs.push_back(program_of_rank({place, rank, ranks, store.port(), inherited.get(), records_.path()}, on_cpu));
+    ranks::RankSettings settings{.store_socket = inherited.get(), .of_spawn = true};
+    sigemptyset(&settings.blocked);
+    processes_.emplace(loop_, std::move(programs), settings);
   }
-  (void)poll(waiting.data(), waiting.size(), ending ? 1 : 100);
-  for (const auto& rank : ranks) rank->look();
-}
 
-bool all_ended(const RankProcesses& ranks) {
-  return std::all_of(ranks.begin(), ranks.end(), [](const auto& rank) { return rank->ended(); });
-}
-
-void stop(const RankProcesses& ranks) {
-  for (const auto& rank : ranks) rank->send(SIGTERM);
-  const auto until = SpawnClock::now() + kPatience;
-  while (!all_ended(ranks) && SpawnClock::now() < until) wait_for_news(ranks);
-  for (const auto& rank : ranks) rank->send(SIGKILL);
-  while (!all_ended(ranks)) wait_for_news(ranks);
-}
-
-bool is_consequence(const RankFailure& failure) { return failure.code == static_cast<int>(ExitCode::communication); }
-
-/// The failure to report, of those that are known: one that is no communication error if there is one, because losing
-/// a peer is a consequence.
-const RankFailure* cause_of(const RankProcesses& ranks) {
-  const RankFailure* cause = nullptr;
-  for (const auto& rank : ranks) {
-    const auto& failure = rank->failure();
-    if (failure && (cause == nullptr || (is_consequence(*cause) && !is_consequence(*failure)))) cause = &*failure;
+  /// Waits until all ranks have ended, or one has failed. Returns the failure.
+  std::optional<ranks::Cause> wait() {
+    std::optional<Clock::time_point> failing_since;
+    while (processes_->busy()) {
+      wait_for_news();
+      if (!cause()) continue;
+      processes_->collect();  // what explains it has happened before
+      if (!failing_since) failing_since = Clock::now();
+      const bool waits =
+          cause()->end == ranks::End::lost_peer && !std::all_of(states().begin(), states().end(), ranks::is_settled);
+      if (!waits || Clock::now() - *failing_since > std::chrono::milliseconds(ranks::kSettleTime)) break;
+    }
+    return cause();
   }
-  return cause;
-}
 
-/// Waits until all ranks have ended, or one has failed. Returns the failure.
-std::optional<RankFailure> wait_for_all(const RankProcesses& ranks) {
-  std::optional<SpawnClock::time_point> since;
-  while (!all_ended(ranks)) {
-    wait_for_news(ranks);
-    const auto* cause = cause_of(ranks);
-    if (cause == nullptr) continue;
-    if (!since) since = SpawnClock::now();
-    if (!is_consequence(*cause) || SpawnClock::now() - *since > kForTheCause) return *cause;
+  void stop() {
+    processes_->end(SIGTERM, kPatience);
+    while (processes_->busy()) {
+      wait_for_news();
+      processes_->check_deadline();
+    }
   }
-  const auto* cause = cause_of(ranks);
-  return cause == nullptr ? std::nullopt : std::optional(*cause);
-}
+
+  [[nodiscard]] std::string text_of(const ranks::Cause& cause) const {
+    return trireme::text_of(states()[static_cast<std::size_t>(cause.rank)], ranks_, place_);
+  }
+  [[nodiscard]] const std::vector<ranks::RankState>& states() const { return processes_->states(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  /// Not for long: an end alone wakes nobody if another process has the pipe.
+  void wait_for_news() {
+    loop_.run_once(std::any_of(states().begin(), states().end(), ends) ? 1 : 100);
+    processes_->collect();
+  }
+  /// Whether the rank has reported its end, but still runs.
+  static bool ends(const ranks::RankState& state) {
+    return !state.ended() && (state.report.result || state.report.failure);
+  }
+  /// Of a rank that the program has waited for itself only the report is known.
+  [[nodiscard]] std::optional<ranks::Cause> cause() const {
+    if (auto found = ranks::cause_of(states())) return found;
+    for (const auto& state : states())
+      if (state.ended() && !state.report.result)
+        return ranks::Cause{state.rank, ranks::End::exited,
+                            state.report.reached ? 1 : static_cast<int>(ExitCode::config)};
+    return std::nullopt;
+  }
+
+  std::string place_;
+  int ranks_;
+  comm::flight::ParentFolder records_;  // of what the ranks do: nothing is left of it
+  ranks::EventLoop loop_;
+  std::optional<ranks::LocalRanks> processes_;
+};
 
 /// In a process that spawn() has started. Returns if `place` is an earlier call than the process's own.
 void run_as_rank(SpawnedProcess& self, const std::string& place, const std::function<std::string()>& body) {
@@ -100,9 +130,9 @@ void run_as_rank(SpawnedProcess& self, const std::string& place, const std::func
     text = body();
   } catch (...) {
     const auto verdict = verdict_on(std::current_exception());
-    self.end(ReportKind::failed, verdict.exit_code, verdict.message);
+    self.fail({.code = verdict.exit_code, .message = verdict.message});
   }
-  self.end(ReportKind::done, 0, text);
+  self.end(text);
 }
 
 }  // namespace
@@ -124,25 +154,14 @@ std::vector<std::string> spawn_ranks(int ranks, const std::function<std::string(
         fmt::format("spawn() is called in a rank of a launcher ({}), and each rank would start {} more; "
                     "start the program without a launcher, or do not call spawn() in it",
                     launched.text(), ranks));
-  const comm::flight::ParentFolder records;  // of what the ranks do: nothing is left of it
-  RankProcesses processes;
-  {
-    const StoreSocket store;
-    const int inherited = fcntl(store.descriptor(), F_DUPFD_CLOEXEC, 10);
-    const SpawnCall call{place, ranks, on_cpu, store.port(), inherited, records.path()};
-    try {
-      for (int rank = 0; rank < ranks; ++rank) processes.push_back(std::make_unique<RankProcess>(call, rank));
-    } catch (...) {
-      close(inherited);
-      throw;
-    }
-    close(inherited);  // rank 0 has the socket
+  Spawned processes(place, ranks, on_cpu);
+  if (const auto cause = processes.wait()) {
+    const auto message = processes.text_of(*cause);
+    processes.stop();
+    throw RankError(cause->rank, static_cast<ExitCode>(cause->code), message, where);
   }
-  if (const auto failure = wait_for_all(processes)) {
-    stop(processes);
-    throw RankError(failure->rank, static_cast<ExitCode>(failure->code), failure->message, where);
-  }
-  for (std::size_t rank = 0; rank < texts.size(); ++rank) texts[rank] = processes[rank]->take_text();
+  for (std::size_t rank = 0; rank < texts.size(); ++rank)
+    texts[rank] = processes.states()[rank].report.result.value_or("");
   return texts;
 }
 

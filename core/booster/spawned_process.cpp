@@ -1,22 +1,31 @@
 #include "core/booster/spawned_process.h"
 
 #include <fcntl.h>
-#include <sys/prctl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <climits>
-#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <optional>
+#include <utility>
+#include <vector>
 
 #include "core/base/environment.h"
+#include "core/comm/flight/record.h"
+#include "core/launch/parent.h"
 #include "core/launch/rank_variables.h"
 
 namespace trireme {
 namespace {
+
+/// What this process was at its start, before main() could change it.
+struct ProgramStart {
+  std::vector<std::string> arguments, environment;
+  std::string folder;
+};
 
 ProgramStart record_start() {
   ProgramStart start;
@@ -33,17 +42,16 @@ int keep(int descriptor) { return fcntl(descriptor, F_DUPFD_CLOEXEC, 10); }
 
 /// Runs when libtrireme is loaded, so before the program's own code can print anything.
 std::optional<SpawnedProcess> find_self() {
-  const char* call = std::getenv(kSpawnCall);
+  const char* place = std::getenv(kSpawnCall);
   const char* text = std::getenv(kSpawnRank);
-  int caller = 0, rank = 0, size = 0, port = 0;
-  if (call == nullptr || text == nullptr || std::sscanf(text, "%d %d %d %d", &caller, &rank, &size, &port) != 4)
+  SpawnCall call;
+  if (place == nullptr || text == nullptr ||
+      std::sscanf(text, "%d %d %d %d", &call.rank, &call.ranks, &call.port, &call.store) != 4 || !parent::listens())
     return std::nullopt;
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != caller) _exit(1);  // it has ended before prctl()
-  std::optional<SpawnedProcess> self(std::in_place, call, rank, size, port);
+  call.place = place;
+  std::optional<SpawnedProcess> self(std::in_place, call);
   // Programs that main() starts are no ranks.
-  unsetenv(kSpawnCall);
-  unsetenv(kSpawnRank);
+  for (const char* name : {kSpawnCall, kSpawnRank, ranks::kReportVariable}) unsetenv(name);
   return self;
 }
 
@@ -53,19 +61,22 @@ std::optional<SpawnedProcess> spawned_process = find_self();
 
 }  // namespace
 
-const ProgramStart& program_start() { return the_start; }
+ranks::Program program_of_rank(const SpawnCall& call, bool on_cpu) {
+  ranks::Program program{"/proc/self/exe", the_start.arguments, the_start.environment, the_start.folder};
+  auto& environment = program.environment;
+  for (const auto& [name, value] : thread_variables(call.ranks, on_cpu, environment))
+    set_variable(environment, name, value);
+  set_variable(environment, comm::flight::kFolderVariable, call.flight_folder);
+  set_variable(environment, kSpawnCall, call.place);
+  set_variable(environment, kSpawnRank, fmt::format("{} {} {} {}", call.rank, call.ranks, call.port, call.store));
+  return program;
+}
 
 SpawnedProcess* SpawnedProcess::get() { return spawned_process ? &*spawned_process : nullptr; }
 
-SpawnedProcess::SpawnedProcess(std::string call, int rank, int size, int port)
-    : call_(std::move(call)),
-      rank_(rank),
-      size_(size),
-      port_(port),
-      output_(keep(STDOUT_FILENO)),
-      error_(keep(STDERR_FILENO)) {
-  fcntl(kReportDescriptor, F_SETFD, FD_CLOEXEC);
-  if (rank_ == 0) fcntl(kStoreDescriptor, F_SETFD, FD_CLOEXEC);
+SpawnedProcess::SpawnedProcess(SpawnCall call)
+    : call_(std::move(call)), output_(keep(STDOUT_FILENO)), error_(keep(STDERR_FILENO)) {
+  if (call_.rank == 0) fcntl(call_.store, F_SETFD, FD_CLOEXEC);
   const int nothing = open("/dev/null", O_WRONLY | O_CLOEXEC);
   dup2(nothing, STDOUT_FILENO);
   dup2(nothing, STDERR_FILENO);
@@ -80,28 +91,25 @@ void SpawnedProcess::reach() {
   dup2(error_, STDERR_FILENO);
   close(output_);
   close(error_);
-  for (const auto& [name, value] : rank_variables(rank_, size_, port_, "spawn", kStoreDescriptor))
+  for (const auto& [name, value] : rank_variables(call_.rank, call_.ranks, call_.port, "spawn", call_.store))
     setenv(name.c_str(), value.c_str(), 1);
-  report(ReportKind::reached, 0, "");
+  parent::reached();
 }
 
-void SpawnedProcess::end(ReportKind kind, int value, const std::string& text) {
+// Not exit(): other threads of the program may still run, and destructors of static objects with them.
+
+void SpawnedProcess::end(const std::string& result) {
   std::cout.flush();
   std::fflush(nullptr);
-  report(kind, value, text);
-  // Not exit(): other threads of the program may still run, and destructors of static objects with them.
-  _exit(value);
+  parent::done(result);
+  _exit(0);
 }
 
-void SpawnedProcess::report(ReportKind kind, int value, const std::string& text) const {
-  const ReportHeader header{kind, value, text.size()};
-  std::string bytes(reinterpret_cast<const char*>(&header), sizeof header);
-  bytes += text;
-  for (std::size_t done = 0; done < bytes.size();) {
-    const auto length = write(kReportDescriptor, bytes.data() + done, bytes.size() - done);
-    if (length < 0 && errno != EINTR) return;  // the caller has ended
-    if (length > 0) done += static_cast<std::size_t>(length);
-  }
+void SpawnedProcess::fail(const ranks::Failure& failure) {
+  std::cout.flush();
+  std::fflush(nullptr);
+  parent::failed(failure);
+  _exit(failure.code);
 }
 
 }  // namespace trireme

@@ -2,59 +2,47 @@
 // core/booster.
 #pragma once
 
-#include <optional>
 #include <string>
-#include <vector>
+
+#include "core/launch/process.h"
+#include "core/launch/rank_report.h"
 
 namespace trireme {
 
-/// How a rank reports: each message is this kind, a value, a length and a text, over a pipe.
-enum class ReportKind : int {
-  reached,  ///< it came to the call of spawn()
-  done,     ///< the function has returned this text
-  failed,   ///< the value is the exit code, the text the message
-};
-struct ReportHeader {
-  ReportKind kind;
-  int value;
-  std::size_t length;
-};
-
-/// Descriptors that a rank's process inherits.
-inline constexpr int kReportDescriptor = 3, kStoreDescriptor = 4;
 /// Names the call of spawn() at which a rank's process runs the function: "FILE:LINE:COLUMN#NUMBER".
 inline constexpr const char* kSpawnCall = "TRIREME_SPAWN";
-/// "CALLER RANK RANKS PORT": the caller's process, and the rank's place. Its variables are set only at the call, so
-/// that main() sees until then what it saw in the caller.
+/// "RANK RANKS PORT STORE": the rank's place, and the descriptor of rank 0's store. Its variables are set only at the
+/// call, so that main() sees until then what it saw in the caller.
 inline constexpr const char* kSpawnRank = "TRIREME_SPAWN_RANK";
 
-/// What this process was at its start, before main() could change it.
-struct ProgramStart {
-  std::vector<std::string> arguments, environment;
-  std::string folder;
+/// The call of spawn(), and a rank's place in it.
+struct SpawnCall {
+  std::string place;
+  int rank, ranks, port, store;
+  std::string flight_folder{};  ///< of the ranks' flight records; "" if there is none
 };
-const ProgramStart& program_start();
+
+/// This program, as it was started, as the rank of a call.
+ranks::Program program_of_rank(const SpawnCall& call, bool on_cpu);
 
 /// This process, if spawn() has started it.
 class SpawnedProcess {
  public:
   /// Null in other processes.
   static SpawnedProcess* get();
-  [[nodiscard]] const std::string& call() const { return call_; }
+  [[nodiscard]] const std::string& call() const { return call_.place; }
   /// Whether the call is reached: the function runs.
   [[nodiscard]] bool reached() const { return reached_; }
   /// Restores standard output and error, and sets the rank's variables.
   void reach();
-  /// Reports to the caller and ends this process. The exit code is `value` of a failure, else 0.
-  [[noreturn]] void end(ReportKind kind, int value, const std::string& text);
+  // Report to the caller and end this process.
+  [[noreturn]] void end(const std::string& result);
+  [[noreturn]] void fail(const ranks::Failure& failure);
 
-  SpawnedProcess(std::string call, int rank, int size, int port);
+  explicit SpawnedProcess(SpawnCall call);
 
  private:
-  void report(ReportKind kind, int value, const std::string& text) const;
-
-  std::string call_;
-  int rank_, size_, port_;
+  SpawnCall call_;
   int output_ = -1, error_ = -1;  ///< the real streams
   bool reached_ = false;
 };

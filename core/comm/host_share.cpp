@@ -17,7 +17,7 @@
 #include <thread>
 #include <utility>
 
-#include "core/comm/file_descriptor.h"
+#include "core/base/file_descriptor.h"
 
 namespace trireme::comm {
 namespace {

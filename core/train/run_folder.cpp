@@ -17,8 +17,8 @@
 #include "core/checkpoint/checkpoint_folders.h"
 #include "core/checkpoint/files.h"
 #include "core/checkpoint/model_folder.h"
-#include "core/comm/flight/recorder.h"
 #include "core/config/location.h"
+#include "core/launch/parent.h"
 #include "core/train/export.h"
 #include "core/train/lora.h"
 #include "core/train/restart.h"
@@ -176,7 +176,7 @@ void RunFolder::move_earlier_run() {
 }
 
 void RunFolder::begin() {
-  comm::flight::note_trains_in(fs::absolute(dir_).string());
+  parent::trains_in(fs::absolute(dir_).string());
   checkpoint::write_file(checkpoint::path_in(dir_, "config.toml"), config_toml_);
   metrics_.emplace(checkpoint::path_in(dir_, kMetrics));
 }

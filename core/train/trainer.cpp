@@ -8,6 +8,7 @@
 #include "core/booster/run_state.h"
 #include "core/comm/flight/recorder.h"
 #include "core/comm/flight/stopping.h"
+#include "core/launch/parent.h"
 #include "core/train/deterministic.h"
 #include "core/train/early_stop.h"
 #include "core/train/epoch_table.h"
@@ -66,7 +67,7 @@ RunResult Trainer::train() {
   try {
     with_memory_remedy([this] { with_deterministic_remedy(p_.config, [this] { run_all(); }); },
                        [this] {
-                         if (may_retry()) comm::flight::propose_micro_batch((p_.micro_batch + 1) / 2);
+                         if (may_retry()) parent::may_fit_with((p_.micro_batch + 1) / 2);
                          return memory_remedy();
                        });
   } catch (const StoppedBySignal&) {

@@ -9,6 +9,7 @@
 #include "core/checkpoint/shared_errors.h"
 #include "core/comm/flight/recorder.h"
 #include "core/comm/flight/stopping.h"
+#include "core/launch/parent.h"
 #include "core/train/trainer.h"
 
 namespace trireme::train {
@@ -83,7 +84,7 @@ void Trainer::record_save(const checkpoint::SavedCheckpoint& saved) {
   if (!saved.warning.empty())
     p_.log.warn("{} is saved, but may be gone after a power failure, so that the older ones are kept: {}", saved.folder,
                 saved.warning);
-  comm::flight::note_saved(saved.step);
+  parent::saved(saved.step);
   comm::flight::note_unsaved(what_is_unsaved(saved.step));
   if (world_.rank() == 0)
     folder_->metric({{"kind", "event"},

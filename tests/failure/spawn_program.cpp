@@ -96,13 +96,16 @@ void leak(int calls, bool worlds) {
 
 /// The ranks wait; rank 1 fails in the way that the argument names.
 void fail(const std::string& how) {
+  if (how == "lost")
+    trireme::spawn(3, [](trireme::comm::World& world) {
+      if (world.rank() == 1) raise(SIGKILL);
+      world.group().barrier();
+    });
   trireme::spawn(3, [&](const LaunchInfo& info) {
-    if (how == "lost" && info.rank == 0) throw trireme::CommError("the peer is gone");
     if (info.rank == 1) {
-      if (how == "lost") std::this_thread::sleep_for(std::chrono::milliseconds(100));
       if (how == "throw") throw trireme::DataError("sample 7 is missing");
       if (how == "foreign") throw std::runtime_error("of the program");
-      if (how == "kill" || how == "lost") raise(SIGKILL);
+      if (how == "kill") raise(SIGKILL);
       if (how == "crash") std::abort();
       if (how == "exit") std::exit(3);
       if (how == "nested") trireme::spawn(1, [](const LaunchInfo&) {});

@@ -69,7 +69,7 @@ TEST(Spawn, TheErrorOfARankIsThrown) {
       {"throw", 3, "RankError of rank 1, code 3: rank 1: sample 7 is missing"},
       {"foreign", 1, "rank 1: of the program"},
       {"kill", 137, "RankError of rank 1, code 137: rank 1 was killed by signal 9"},
-      {"crash", 134, "rank 1 was ended by signal 6 (Aborted)"},
+      {"crash", 134, "rank 1 crashed with signal 6 (Aborted)"},
       {"exit", 3, "rank 1 ended with exit code 3 before the function of spawn() returned"},
       {"nested", 2, "rank 1: spawn() is called by a function that spawn() runs"},
       {"comm", 5, "rank 1: the network is gone"},

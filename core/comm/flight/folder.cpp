@@ -69,30 +69,7 @@ void remove_left_over(const std::string& folder) {
 
 }  // namespace
 
-ParentFolder::ParentFolder() : folder_(root(), kPrefix), path_(folder_.path()) {
-  remove_abandoned(root());
-  if (path_.empty()) return;
-  const auto file = MappedFile::create(path_ + "/" + kControlFile, sizeof(Control));
-  if (!file) {
-    path_.clear();
-    return;
-  }
-  *static_cast<Control*>(file.memory()) = {.magic = kMagic,
-                                           .version = kVersion,
-                                           .parent = getpid(),
-                                           .claimed = 0,
-                                           .dying = 0,
-                                           .printed = 0,
-                                           .smaller_micro_batch = 0,
-                                           .saved_step = -1,
-                                           .takes_signals = 0,
-                                           .stopped = 0,
-                                           .late = 0,
-                                           .request_said = 0,
-                                           .end_said = 0,
-                                           .unsaved = {},
-                                           .trained_in = {}};
-}
+ParentFolder::ParentFolder() : folder_(root(), kPrefix) { remove_abandoned(root()); }
 
 std::string rank_folder(const Place& place) {
   if (place.size == 1) return "";

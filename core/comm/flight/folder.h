@@ -13,16 +13,15 @@ namespace trireme::comm::flight {
 
 struct Place;
 
-/// A folder for the ranks of a new run, with a control file that names this process as their parent. The destructor
-/// removes it. path() is "" where no folder can be made: then nothing is recorded.
+/// A folder for the ranks of a new run. The destructor removes it. path() is "" where no folder can be made: then
+/// nothing is recorded.
 class ParentFolder {
  public:
   ParentFolder();
-  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] const std::string& path() const { return folder_.path(); }
 
  private:
   OwnedFolder folder_;
-  std::string path_;
 };
 
 /// The folder of a rank: that of its parent, else one that the ranks of the host share; "" if there is none.

@@ -76,24 +76,13 @@ struct RankRecord {
 };
 static_assert(std::is_trivially_copyable_v<RankRecord> && std::is_standard_layout_v<RankRecord>);
 
-/// The folder's control file, shared by the ranks of a host and their parent.
+/// The folder's control file, where the ranks of a host have no parent of ours: what one of them says for all.
 struct Control {
-  std::uint32_t magic, version;
-  std::int32_t parent;   ///< process that prints the table; 0: none
-  std::int32_t claimed;  ///< without a parent: 1 + the rank that prints
-  std::int32_t dying;    ///< the run is being ended after a failure
-  std::int32_t printed;  ///< the table is on standard error
-  /// A rank's memory ran out, and its training may fit with microbatches of this many samples; 0: none.
-  std::int64_t smaller_micro_batch;
-  std::int64_t saved_step;  ///< of the newest checkpoint that the training has made; -1: none. A parent reads it
-
-  // A training's stop by a signal (stopping.h).
-  std::int32_t takes_signals;  ///< 1: its ranks take signals for requests to save and stop; -1: no longer
-  std::int32_t stopped;        ///< it has stopped, and says itself what was saved
-  std::int32_t late;           ///< it could not save within so many seconds (run.stop_grace_s); 0: it was not late
-  std::int32_t request_said, end_said;  ///< without a parent: claimed by the rank that says it
-  std::array<char, 1024> unsaved;       ///< what was not saved, and what it can go on from, if it ends now
-  std::array<char, 1024> trained_in;    ///< the folder in which it trains; "": none
+  std::int32_t claimed;       ///< 1 + the rank that prints the table; 0: none
+  std::int32_t dying;         ///< the run is being ended after a failure
+  std::int32_t printed;       ///< the table is on standard error
+  std::int32_t request_said;  ///< that a training stops, as a signal asked it to
+  std::int32_t end_said;      ///< that a signal has ended the training
 };
 
 inline constexpr const char* kFolderVariable = "TRIREME_FLIGHT_FOLDER";

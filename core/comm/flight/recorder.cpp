@@ -19,6 +19,7 @@
 #include "core/comm/flight/mapped_file.h"
 #include "core/comm/flight/process.h"
 #include "core/comm/flight/reader.h"
+#include "core/launch/parent.h"
 
 namespace trireme::comm::flight {
 namespace {
@@ -95,8 +96,9 @@ void open(const Place& place) {
   const auto where = rank_folder(place);
   if (where.empty()) return;
   auto made = MappedFile::create(fmt::format("{}/{}{}", where, kRankFile, place.rank), sizeof(RankRecord));
-  auto control = MappedFile::create(fmt::format("{}/{}", where, kControlFile), sizeof(Control));
-  if (!made || !control) return;
+  MappedFile control;
+  if (!parent::listens()) control = MappedFile::create(fmt::format("{}/{}", where, kControlFile), sizeof(Control));
+  if (!made || !(control || parent::listens())) return;
   fill(*static_cast<RankRecord*>(made.memory()), place);
   if (opened.record) opened.earlier.push_back(std::move(opened.record));
   opened.folder = where;
@@ -211,35 +213,12 @@ void end() {
   auto& mine = record();
   mine.ended = now();
   store(mine.end, EndKind::normal, std::memory_order_release);
-  if (load(control()->parent) == 0) remove_if_all_ended(opened.folder, opened.local_size);
+  if (control() != nullptr) remove_if_all_ended(opened.folder, opened.local_size);
   current = &nowhere;
   opened.folder.clear();
 }
 
-/// The control file of the parent, if there is one: a world of one rank has not opened it.
-static MappedFile parents_control() {
-  const auto at = environment(kFolderVariable);
-  return at.empty() ? MappedFile() : MappedFile::open(at + "/" + kControlFile, sizeof(Control), true);
-}
-
-Control* shared_control() {
-  if (auto* shared = control()) return shared;
-  static const auto parents = parents_control();
-  return static_cast<Control*>(parents.memory());
-}
-
-void propose_micro_batch(std::int64_t samples) {
-  if (auto* shared = shared_control()) store(shared->smaller_micro_batch, samples);
-}
-
-void note_saved(std::int64_t step) {
-  if (auto* shared = shared_control()) store(shared->saved_step, step);
-}
-
-void note_trains_in(const std::string& run_dir) {
-  auto* shared = shared_control();
-  if (shared != nullptr && run_dir.size() < shared->trained_in.size()) copy_text(shared->trained_in, run_dir);
-}
+Control* shared_control() { return control(); }
 
 void end_with_error(int exit_code, const std::string& text) {
   static std::mutex mutex;
@@ -252,7 +231,7 @@ void end_with_error(int exit_code, const std::string& text) {
   any_lost = lost() || (on_device && exit_code == static_cast<int>(ExitCode::communication));
   store(mine.end, lost() ? EndKind::lost : EndKind::error, std::memory_order_release);
   auto* shared = control();
-  if (lost() || shared == nullptr || load(shared->parent) != 0) return;
+  if (lost() || shared == nullptr) return;
   // Its own message is all that there is to say, and the launcher ends the others without a word to them.
   store(shared->dying, std::int32_t{1});
   remove_folder(files().folder);
@@ -266,6 +245,11 @@ bool job_is_dying() {
   return std::any_of(ranks.begin(), ranks.end(), [](const RankView& rank) { return rank.died() || rank.failed(); });
 }
 
+static bool is_printed() {
+  const auto* shared = control();
+  return shared != nullptr && load(shared->printed) != 0;
+}
+
 bool wait_until_printed(std::chrono::milliseconds patience) {
   const auto until = std::chrono::steady_clock::now() + patience;
   while (!is_printed()) {
@@ -275,23 +259,13 @@ bool wait_until_printed(std::chrono::milliseconds patience) {
   return true;
 }
 
-bool has_parent() {
-  const auto* shared = control();
-  return shared != nullptr && load(shared->parent) != 0;
-}
-
-bool is_printed() {
-  const auto* shared = control();
-  return shared != nullptr && load(shared->printed) != 0;
-}
-
 void note_printed() {
   if (auto* shared = control()) store(shared->printed, std::int32_t{1});
 }
 
 bool claim_report() {
   auto* shared = control();
-  if (shared == nullptr || load(shared->parent) != 0) return false;
+  if (shared == nullptr) return false;
   std::int32_t nobody = 0;
   if (!std::atomic_ref(shared->claimed).compare_exchange_strong(nobody, record().rank + 1)) return false;
   store(shared->dying, std::int32_t{1});

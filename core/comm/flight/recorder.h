@@ -81,12 +81,6 @@ bool lost();
 void end();
 /// This rank is about to end with an error. Only the first call counts.
 void end_with_error(int exit_code, const std::string& text);
-/// Tells the parent that memory ran out, and that the training may fit with microbatches of this many samples.
-void propose_micro_batch(std::int64_t samples);
-/// Tells the parent that the training has a checkpoint of its own, of this step, from which it can go on.
-void note_saved(std::int64_t step);
-/// Tells the parent that the training goes on or has begun in this folder, which only it writes to.
-void note_trains_in(const std::string& run_dir);
 /// To be called by every handler of a signal that may end the process: tells a rank that the launcher ends after
 /// another one's death from that one. May be called in a signal handler.
 void note_signal(int number);
@@ -96,16 +90,13 @@ void forget_signal();
 /// Whether the run is being ended because a rank has failed: then a SIGTERM is no request to save. Reads files; not for
 /// a signal handler.
 bool job_is_dying();
-// Who prints the table: see lost_peer.h.
-bool has_parent();
-bool is_printed();
+// Who says what without a parent of ours: see failure.h and stopping.h.
 /// Returns false when the table is not printed in this time.
 bool wait_until_printed(std::chrono::milliseconds patience);
-/// Without a parent: claims the right to print for this rank, once per host.
+/// Claims the right to print for this rank, once per host.
 bool claim_report();
 void note_printed();
-/// What this process shares with its parent or, in a run of several ranks, with those of its host; null: nothing. Stays
-/// where it is.
+/// What the ranks of this host share, in a run of several; null: nothing, or there is a parent. Stays where it is.
 Control* shared_control();
 /// The folder of this rank's record; "" if there is none.
 std::string folder();

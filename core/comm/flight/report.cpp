@@ -29,6 +29,7 @@ class Reporter {
       if (view.record.rank == rank) return &view;
     return nullptr;
   }
+  const RankView* first_died() const;
   const RankView* first_lost() const;
   std::string end_of(const RankView& rank) const {
     const auto known = options_.ended.find(rank.record.rank);
@@ -37,8 +38,7 @@ class Reporter {
   std::string headline() const {
     if (!options_.ended.empty())
       return fmt::format("rank {} {}", options_.ended.begin()->first, options_.ended.begin()->second);
-    for (const auto& rank : ranks_)
-      if (rank.died()) return fmt::format("rank {} {}", rank.record.rank, end_of(rank));
+    if (const auto* died = first_died()) return fmt::format("rank {} {}", died->record.rank, end_of(*died));
     const auto* lost = first_lost();
     if (lost == nullptr) return "the ranks do not go on";
     return fmt::format("{}{}", lost->record.rank > 0 ? fmt::format("rank {}: ", lost->record.rank) : "",
@@ -75,6 +75,21 @@ class Reporter {
   const std::vector<RankView>& ranks_;
   const ReportOptions& options_;
 };
+
+/// The rank that has died first, as far as its operations show: Open MPI ends a rank whose connection breaks.
+const RankView* Reporter::first_died() const {
+  const RankView* first = nullptr;
+  std::int64_t least = 0;
+  for (const auto& rank : ranks_) {
+    if (!rank.died()) continue;
+    std::int64_t last = 0;
+    for (const auto& operation : rank.record.operations) last = std::max(last, operation.entered);
+    if (first != nullptr && last >= least) continue;
+    first = &rank;
+    least = last;
+  }
+  return first;
+}
 
 /// The rank that has failed first. Of several that did at about the same time, the one that is least far: the others
 /// may have gone on with what it waits for.
@@ -246,17 +261,6 @@ std::string Reporter::findings() const {
 bool is_failure(const std::vector<RankView>& ranks) {
   return std::any_of(ranks.begin(), ranks.end(),
                      [](const RankView& rank) { return rank.died() || rank.record.end == EndKind::lost; });
-}
-
-bool is_explained(const std::vector<RankView>& ranks) {
-  std::int64_t first_lost = std::numeric_limits<std::int64_t>::max();
-  for (const auto& rank : ranks) {
-    if (rank.died()) return false;
-    if (rank.record.end == EndKind::lost) first_lost = std::min(first_lost, rank.record.ended);
-  }
-  return std::any_of(ranks.begin(), ranks.end(), [&](const RankView& rank) {
-    return rank.record.end == EndKind::error && rank.record.exit_code != 0 && rank.record.ended <= first_lost;
-  });
 }
 
 std::string report(const std::vector<RankView>& ranks, const ReportOptions& options) {

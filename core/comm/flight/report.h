@@ -20,10 +20,6 @@ struct ReportOptions {
 /// Whether there is something to report: a rank has died, or an operation has failed.
 bool is_failure(const std::vector<RankView>& ranks);
 
-/// Whether the ranks that have lost a peer did so because of one that had ended with an error of its own before, such
-/// as a full disk, and has said so: there is no more to say.
-bool is_explained(const std::vector<RankView>& ranks);
-
 /// What was wrong, in one sentence without a prefix; then the table, a line for each rank; then who is missing and who
 /// called something else. Each line ends with a newline.
 std::string report(const std::vector<RankView>& ranks, const ReportOptions& options);

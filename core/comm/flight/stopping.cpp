@@ -12,6 +12,7 @@
 
 #include "core/base/repeated_signal.h"
 #include "core/comm/flight/recorder.h"
+#include "core/launch/parent.h"
 
 namespace trireme::comm::flight {
 namespace {
@@ -21,6 +22,7 @@ std::array<std::string, NSIG> signal_texts;
 std::array<std::array<char, 1024>, 2> unsaved_texts;
 std::atomic<int> unsaved_index{0};
 std::atomic<Control*> shared_by_all{nullptr};
+std::atomic<bool> begun{false};
 std::atomic<bool> speaks{false};  // this process says it, if no other one of its host does
 
 /// Whether this process is to say it. May be called in a handler.
@@ -62,18 +64,18 @@ void begin_stops(const LaunchInfo& info) {
   auto* shared = shared_control();
   shared_by_all = shared;
   // spawn() says nothing of signals, although it is a parent.
-  const bool parent_speaks =
-      shared != nullptr && std::atomic_ref(shared->parent).load() != 0 && info.launcher != Launcher::spawn;
+  const bool parent_speaks = parent::listens() && info.launcher != Launcher::spawn;
   speaks = !parent_speaks && info.rank == info.local_rank;  // of several hosts, on the first
+  begun = true;
+  parent::takes_signals();
   if (shared == nullptr) return;
-  for (std::int32_t Control::*said : {&Control::stopped, &Control::request_said, &Control::end_said, &Control::late})
+  for (std::int32_t Control::*said : {&Control::request_said, &Control::end_said})
     std::atomic_ref(shared->*said).store(0);
-  std::atomic_ref(shared->takes_signals).store(1);
 }
 
 void end_stops() {
   speaks = false;
-  if (auto* shared = shared_by_all.load()) std::atomic_ref(shared->takes_signals).store(-1);
+  if (begun.exchange(false)) parent::trained();
 }
 
 void note_unsaved(const std::string& text) {
@@ -81,14 +83,13 @@ void note_unsaved(const std::string& text) {
   auto& to = unsaved_texts[static_cast<std::size_t>(next)];
   to[text.copy(to.data(), to.size() - 1)] = '\0';
   unsaved_index = next;
-  if (auto* shared = shared_control()) std::memcpy(shared->unsaved.data(), to.data(), to.size());  // alike on all ranks
+  parent::unsaved(text);
 }
 
 void note_stopped() {
-  if (auto* shared = shared_by_all.load()) {
-    std::atomic_ref(shared->stopped).store(1);
+  parent::stopped();
+  if (auto* shared = shared_by_all.load())
     std::atomic_ref(shared->request_said).store(1);  // it would come after the end
-  }
 }
 
 void say_request() {
@@ -101,7 +102,7 @@ void say_request() {
 }
 
 void say_end(int number, int late) {
-  if (auto* shared = shared_by_all.load(); shared != nullptr && late > 0) std::atomic_ref(shared->late).store(late);
+  if (late > 0) parent::late(late);
   if (!claims(&Control::end_said)) return;
   HandlerLine text;
   text.add(signal_texts[static_cast<std::size_t>(number)]);

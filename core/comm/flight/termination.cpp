@@ -8,9 +8,10 @@
 #include <csignal>
 #include <thread>
 
-#include "core/comm/flight/lost_peer.h"
+#include "core/comm/flight/failure.h"
 #include "core/comm/flight/recorder.h"
 #include "core/comm/flight/stopping.h"
+#include "core/launch/parent.h"
 
 namespace trireme::comm::flight {
 namespace {
@@ -63,8 +64,7 @@ void handle_termination(const LaunchInfo& info) {
   struct sigaction before {};
   if (folder().empty() || sigaction(SIGTERM, nullptr, &before) != 0 || before.sa_handler != SIG_DFL) return;
   int ends[2];
-  const bool reports = info.launcher != Launcher::launch && info.launcher != Launcher::spawn && !has_parent();
-  if (reports && pipe2(ends, O_CLOEXEC) == 0) {
+  if (!parent::listens() && pipe2(ends, O_CLOEXEC) == 0) {
     wake_reporter = ends[1];
     std::thread(report_then_end, ends[0], info).detach();
   }

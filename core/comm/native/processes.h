@@ -4,7 +4,7 @@
 #include <optional>
 #include <vector>
 
-#include "core/comm/file_descriptor.h"
+#include "core/base/file_descriptor.h"
 #include "core/comm/native/segment.h"
 #include "core/comm/world.h"
 

@@ -165,6 +165,11 @@ OperationRecord in_pair(OperationRecord made) {
   return made;
 }
 
+OperationRecord entered_at(OperationRecord made, std::int64_t time) {
+  made.entered = time;
+  return made;
+}
+
 struct ReportCase {
   std::vector<RankView> ranks;
   std::vector<std::string> expected;
@@ -187,6 +192,11 @@ TEST(Report, NamesTheRankAndTheOperation) {
       {{operation_of(0, 8, kStarted), with(operation_of(1, 8, kDone), ProcessState::gone), rank_of(2)},
        {"rank 1 has completed all_reduce dp #8 [4] float32, and is dead"},
        {"rank 2 has not entered"}},
+      // Of two the one whose last operation began first: MPI has ended the other one for it.
+      {{with(rank_of(0, {entered_at(operation("all_reduce", 8, kStarted), 90)}), ProcessState::gone),
+        with(rank_of(1, {entered_at(operation("all_reduce", 7, kStarted), 80)}), ProcessState::gone), rank_of(2)},
+       {"rank 1 has died"},
+       {"rank 0 has died"}},
       // The first rank that waits does so for a healthy one, which waits for the dead one.
       {{in_pair(rank_of(0, {in_pair(operation("all_gather", 3, kStarted))})), in_pair(operation_of(1, 8, kStarted)),
         with(operation_of(2, 7, kDone), ProcessState::gone)},
@@ -218,21 +228,6 @@ TEST(Report, NamesTheRankAndTheOperation) {
     for (const auto& absent : each.absent)
       EXPECT_EQ(text.find(absent), std::string::npos) << "not expected: " << absent << "\n" << text;
   }
-}
-
-TEST(Report, IsNotForRanksThatLoseOneWithAnErrorOfItsOwn) {
-  const auto waits = lost(rank_of(1, {operation("all_reduce", 8, kFailed)}), "rank 0 has ended", 200);
-  auto failed = rank_of(0);
-  failed.record.end = EndKind::error;
-  failed.record.exit_code = 7;
-  failed.record.ended = 100;
-  auto later = failed;
-  later.record.ended = 300;
-  const auto dead = with(rank_of(2), ProcessState::gone);
-  EXPECT_TRUE(is_explained({failed, waits}));
-  EXPECT_FALSE(is_explained({later, waits})) << "its error may follow from the loss";
-  EXPECT_FALSE(is_explained({failed, waits, dead}));
-  EXPECT_FALSE(is_explained({rank_of(0), waits}));
 }
 
 TEST(Report, ShowsTheRanksThatMatterOfMany) {

@@ -1,18 +1,10 @@
-// What the front says about a rank that a signal ended, or about a signal that ended the run.
+// How ranks ended, and what is said when a signal ended them.
 #pragma once
 
 #include <cstdint>
 #include <string>
 
 namespace trireme::apps {
-
-enum class Ranks {
-  of_trireme,      ///< trireme-worker, which reports its own errors
-  of_any_program,  ///< a program that `trireme launch` starts
-};
-
-/// Whether what a program prints is shown.
-enum class Report { no, yes };
 
 /// How the ranks ended.
 struct RunEnd {
@@ -25,9 +17,6 @@ struct RunEnd {
   bool stopped = false;      ///< a signal to this process asked them to stop, or was to end them
 };
 
-/// The death of ranks that have reported it themselves.
-inline const std::string kLostRanks = "the ranks lost each other";
-
 /// What the first SIGINT or SIGTERM to this process does. The second one ends the ranks in any case.
 enum class OnStop {
   end,  ///< ends the ranks
@@ -39,10 +28,6 @@ bool asks_to_stop(int signal);
 
 /// Says that a training was asked to stop. Safe in a signal handler.
 void say_stopping();
-
-/// "rank 2 was killed by signal 9, most often because ...": what happened to `who`, one of `size` ranks, and the
-/// remedy.
-std::string ended_by_signal(const std::string& who, int signal, Ranks ranks, int size);
 
 /// Reports that a signal to this process ended the run, and what that means: "" or "; ...". Returns the exit code.
 int report_stop(int signal, const std::string& meaning = "");

@@ -5,7 +5,7 @@
 
 #include <utility>
 
-namespace trireme::comm {
+namespace trireme {
 
 class FileDescriptor {
  public:
@@ -25,4 +25,4 @@ class FileDescriptor {
   int fd_;
 };
 
-}  // namespace trireme::comm
+}  // namespace trireme

@@ -1,21 +1,23 @@
-#include "core/comm/flight/lost_peer.h"
+#include "core/comm/flight/failure.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <thread>
 
+#include "core/base/cores.h"
 #include "core/base/error.h"
 #include "core/comm/flight/folder.h"
 #include "core/comm/flight/reader.h"
 #include "core/comm/flight/recorder.h"
 #include "core/comm/flight/report.h"
+#include "core/launch/parent.h"
 
 namespace trireme::comm::flight {
 namespace {
 
 using std::chrono::milliseconds;
-constexpr milliseconds kForParent{5000}, kForAnother{2000};
+constexpr milliseconds kForAnother{2000};
 /// Ranks whose time is over at the same time leave their marks, so that the lowest of them prints.
 constexpr milliseconds kSettle{300};
 /// A host without rank 0 lets that rank print and end all others.
@@ -43,8 +45,7 @@ bool print_table(const std::string& program, const LaunchInfo& info) {
   return true;
 }
 
-/// Without a parent.
-bool report_by_ranks(const std::string& program, const LaunchInfo& info) {
+bool report_lost_peer(const std::string& program, const LaunchInfo& info) {
   const auto where = folder();
   if (where.empty()) return false;
   std::this_thread::sleep_for(kSettle);
@@ -52,6 +53,12 @@ bool report_by_ranks(const std::string& program, const LaunchInfo& info) {
   if (!one_host && info.rank != info.local_rank && wait_until_printed(kForFirstHost)) return true;
   if (!is_lowest(read_ranks(where), info.rank) && wait_until_printed(kForAnother)) return true;
   return print_table(program, info);
+}
+
+/// Long enough for rank 0 to say the same error and to end all ranks, but not too long for the user. When ranks share
+/// cores, more of them means a later start.
+milliseconds time_for_rank_0(const LaunchInfo& info) {
+  return milliseconds(3000 + 100 * std::min(info.rank, 50)) * std::max(1, info.local_size / usable_cores());
 }
 
 }  // namespace
@@ -65,10 +72,17 @@ void report_death(const std::string& program, const LaunchInfo& info) {
   (void)print_table(program, info);
 }
 
-bool report_lost_peer(const std::string& program, int exit_code, const std::string& text, const LaunchInfo& info) {
-  end_with_error(exit_code, text);
-  if (exit_code != static_cast<int>(ExitCode::communication) || !lost()) return false;
-  return has_parent() ? wait_until_printed(kForParent) : report_by_ranks(program, info);
+bool report_failure(ranks::Failure failure, const LaunchInfo& info) {
+  end_with_error(failure.code, failure.message);
+  const bool of_communication = failure.code == static_cast<int>(ExitCode::communication);
+  if (parent::listens()) {
+    if (of_communication) failure.reason = ranks::Failure::Reason::lost_peer;
+    parent::failed(failure);
+    return true;
+  }
+  if (of_communication && lost() && report_lost_peer(failure.program, info)) return true;
+  if (info.rank > 0) std::this_thread::sleep_for(time_for_rank_0(info));
+  return false;
 }
 
 }  // namespace trireme::comm::flight

@@ -1,11 +1,12 @@
 // Waits for several descriptors at once and calls the function of each one that can be read.
 #pragma once
 
+#include <csignal>
 #include <functional>
 #include <map>
 #include <utility>
 
-namespace trireme::apps {
+namespace trireme::ranks {
 
 class EventLoop {
  public:
@@ -38,18 +39,20 @@ class Watch {
 /// watched. They stay blocked, so that none is lost.
 class SignalQueue {
  public:
+  /// @throws ConfigError
   SignalQueue();
   ~SignalQueue();
   SignalQueue(const SignalQueue&) = delete;
   SignalQueue& operator=(const SignalQueue&) = delete;
   [[nodiscard]] int descriptor() const { return descriptor_; }
+  /// The signals that this process blocked before: new processes block these.
+  [[nodiscard]] const sigset_t& blocked_before() const { return before_; }
   /// The next signal that has arrived; 0: none.
   [[nodiscard]] int next() const;
-  /// To be called in a new process before exec(): it then handles signals as this process did at its start.
-  static void restore();
 
  private:
   int descriptor_;
+  sigset_t before_{};
 };
 
-}  // namespace trireme::apps
+}  // namespace trireme::ranks

@@ -1,4 +1,4 @@
-#include "apps/front/event_loop.h"
+#include "core/launch/event_loop.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -6,13 +6,12 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <csignal>
 #include <cstring>
 #include <vector>
 
 #include "core/base/error.h"
 
-namespace trireme::apps {
+namespace trireme::ranks {
 namespace {
 
 /// Without those that this process ignores (nohup, or a shell's background job): a signal that is blocked would be
@@ -46,7 +45,7 @@ void EventLoop::run_once(int milliseconds) {
 SignalQueue::SignalQueue() {
   signal(SIGCHLD, SIG_DFL);  // with an inherited SIG_IGN the exit codes of ranks would be lost
   const auto set = queued_signals();
-  sigprocmask(SIG_BLOCK, &set, nullptr);
+  sigprocmask(SIG_BLOCK, &set, &before_);
   descriptor_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
   if (descriptor_ < 0) throw ConfigError(fmt::format("cannot receive signals: {}", std::strerror(errno)));
 }
@@ -54,7 +53,7 @@ SignalQueue::SignalQueue() {
 SignalQueue::~SignalQueue() {
   while (next() != 0) continue;  // the command is at its end, which a signal no longer changes
   close(descriptor_);
-  restore();
+  sigprocmask(SIG_SETMASK, &before_, nullptr);
 }
 
 int SignalQueue::next() const {
@@ -62,9 +61,4 @@ int SignalQueue::next() const {
   return read(descriptor_, &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
 }
 
-void SignalQueue::restore() {
-  const auto set = queued_signals();
-  sigprocmask(SIG_UNBLOCK, &set, nullptr);
-}
-
-}  // namespace trireme::apps
+}  // namespace trireme::ranks

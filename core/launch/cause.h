@@ -1,0 +1,48 @@
+// Which rank's failure is the cause of a failed run, and what is said about it. Uses nothing of LibTorch.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/launch/local_ranks.h"
+
+namespace trireme::ranks {
+
+enum class Ranks {
+  of_trireme,      ///< trireme-worker
+  of_any_program,  ///< a program that `trireme launch` or spawn() starts
+};
+
+/// How a rank has failed, the ways that explain the others first.
+enum class End {
+  killed,     ///< a signal ended it
+  reported,   ///< an error of its own, which it has reported
+  exited,     ///< an exit code, and no report
+  lost_peer,  ///< it has reported that another rank is late, gone or made other calls, or ended with the code for that
+};
+
+struct Cause {
+  int rank = 0;
+  End end = End::exited;
+  int code = 0;  ///< its exit code; 128 + n if signal n ended it
+};
+
+/// The failure that explains the others, of those that are known; none: no rank has failed. Of several, the lowest
+/// rank's: errors that all ranks have are told as its own.
+std::optional<Cause> cause_of(const std::vector<RankState>& ranks);
+
+/// Whether a rank has failed or ended: nothing more of it explains a failure.
+bool is_settled(const RankState& rank);
+
+/// How long the ranks get to fail or end by themselves once one of them has failed.
+inline constexpr int kSettleTime = 300;  // milliseconds
+
+/// "PROGRAM: rank 2: MESSAGE" without the program: rank 0's message, and one that all ranks have, needs no rank.
+std::string message_of(int rank, const Failure& failure);
+
+/// "rank 2 was killed by signal 9, most often because ...": what happened to `who`, one of `size` ranks, and the
+/// remedy.
+std::string ended_by_signal(const std::string& who, int signal, Ranks ranks, int size);
+
+}  // namespace trireme::ranks

@@ -1,0 +1,69 @@
+// Which of several failures is told as the cause of a failed run.
+#include "core/launch/cause.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <csignal>
+#include <string>
+#include <vector>
+
+namespace trireme::ranks {
+namespace {
+
+using Reason = Failure::Reason;
+
+RankState running() { return {}; }
+RankState exited(int code) { return {.status = W_EXITCODE(code, 0)}; }
+RankState killed(int signal) { return {.status = W_EXITCODE(0, signal)}; }
+/// Has reported its error; `state`: what its process does.
+RankState failed(int code, Reason reason = Reason::own, RankState state = running()) {
+  state.report.failure = Failure{.code = code, .message = "text", .reason = reason};
+  return state;
+}
+
+TEST(Cause, IsTheFailureThatExplainsTheOthers) {
+  struct Case {
+    std::string what;
+    std::vector<RankState> ranks;
+    int rank;  ///< -1: no failure
+    End end;
+    int code;
+  };
+  const std::vector<Case> cases{
+      {"all run", {running(), running()}, -1, {}, 0},
+      {"all are done", {exited(0), exited(0)}, -1, {}, 0},
+      {"one exits", {running(), exited(3)}, 1, End::exited, 3},
+      {"one is killed", {running(), killed(SIGKILL)}, 1, End::killed, 137},
+      {"a report before the end", {running(), failed(3)}, 1, End::reported, 3},
+      {"the report counts, not how the process ended", {failed(3, Reason::own, killed(SIGABRT))}, 0, End::reported, 3},
+      {"its shell has dealt with it", {failed(3, Reason::own, exited(0)), running()}, -1, {}, 0},
+      {"of several the lowest", {running(), failed(3), failed(4)}, 1, End::reported, 3},
+      {"a loss follows from an error", {failed(5, Reason::lost_peer), failed(3)}, 1, End::reported, 3},
+      {"and from a death", {failed(5, Reason::lost_peer), killed(SIGKILL)}, 1, End::killed, 137},
+      {"and from an exit", {failed(5, Reason::lost_peer), exited(1)}, 1, End::exited, 1},
+      {"a loss alone", {running(), failed(5, Reason::lost_peer)}, 1, End::lost_peer, 5},
+      {"a program without reports that loses a peer", {exited(5), exited(4)}, 1, End::exited, 4},
+      {"an exit follows from a death", {exited(1), killed(SIGSEGV)}, 1, End::killed, 139},
+      {"an exit says less than a report", {exited(1), failed(3)}, 1, End::reported, 3},
+      {"all have the same error", {failed(2, Reason::of_all), failed(2, Reason::of_all)}, 0, End::reported, 2},
+  };
+  for (auto [what, ranks, rank, end, code] : cases) {
+    for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i].rank = static_cast<int>(i);
+    const auto cause = cause_of(ranks);
+    ASSERT_EQ(cause.has_value(), rank >= 0) << what;
+    if (!cause) continue;
+    EXPECT_EQ(cause->rank, rank) << what;
+    EXPECT_EQ(cause->end, end) << what;
+    EXPECT_EQ(cause->code, code) << what;
+  }
+}
+
+TEST(Cause, NamesTheRankWhoseErrorIsItsOwn) {
+  EXPECT_EQ(message_of(0, {.message = "text"}), "text");
+  EXPECT_EQ(message_of(2, {.message = "text"}), "rank 2: text");
+  EXPECT_EQ(message_of(2, {.message = "text", .reason = Reason::of_all}), "text");
+}
+
+}  // namespace
+}  // namespace trireme::ranks
