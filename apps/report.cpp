@@ -30,9 +30,12 @@ int columns_of(int stream) {
 
 }  // namespace
 
+std::string error_line(const std::string& message, const std::string& program) {
+  return text::wrap(program + ": " + message, static_cast<std::size_t>(terminal_columns(STDERR_FILENO)), 2) + "\n";
+}
+
 void say_error(const std::string& message, const std::string& program) {
-  const auto columns = static_cast<std::size_t>(terminal_columns(STDERR_FILENO));
-  const auto line = text::wrap(program + ": " + message, columns, 2) + "\n";
+  const auto line = error_line(message, program);
   std::fflush(stdout);
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);

@@ -7,8 +7,9 @@
 
 namespace trireme::apps {
 
-/// Prints one line "PROGRAM: MESSAGE" to standard error, in one write so that lines of several ranks do not
-/// mix. On a terminal it is wrapped at spaces.
+/// The line "PROGRAM: MESSAGE" of an error. On a terminal it is wrapped at spaces.
+std::string error_line(const std::string& message, const std::string& program = "trireme");
+/// Prints it to standard error, in one write so that lines of several ranks do not mix.
 void say_error(const std::string& message, const std::string& program = "trireme");
 
 /// Columns of the terminal behind a stream, 0 if it is not a terminal. A rank uses the values that `trireme train`

@@ -1,7 +1,10 @@
 #include "apps/front/rank_output.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 
+#include <algorithm>
+#include <climits>
 #include <utility>
 
 namespace trireme::apps {
@@ -20,10 +23,18 @@ std::size_t first_line(std::string_view text) {
   return 0;
 }
 
+/// Whether a write of at most PIPE_BUF bytes does not wait. An error is found by that write.
+bool is_writable(std::FILE* file) {
+  pollfd stream{fileno(file), POLLOUT, 0};
+  return poll(&stream, 1, 0) != 0;
+}
+
 }  // namespace
 
+RankOutput::~RankOutput() { loop_.forget(fileno(to_)); }
+
 void RankOutput::write(int rank, std::string_view text) {
-  std::string out;
+  auto& out = unwritten_;
   if (unfinished_ >= 0 && unfinished_ != rank) out += '\n';
   bool at_start = unfinished_ != rank;
   while (!text.empty()) {
@@ -35,8 +46,29 @@ void RankOutput::write(int rank, std::string_view text) {
     at_start = length != 0;
   }
   unfinished_ = at_start ? -1 : rank;
-  std::fwrite(out.data(), 1, out.size(), to_);  // output_error() reports a failure
-  std::fflush(to_);
+  flush();
+}
+
+void RankOutput::say(std::string_view line) {
+  if (unfinished_ >= 0) unwritten_ += '\n';
+  unfinished_ = -1;
+  unwritten_ += line;
+  flush();
+}
+
+void RankOutput::flush() {
+  std::size_t done = 0;
+  while (done < unwritten_.size() && is_writable(to_)) {
+    const auto length = std::min<std::size_t>(unwritten_.size() - done, PIPE_BUF);
+    std::fwrite(unwritten_.data() + done, 1, length, to_);  // output_error() reports a failure
+    std::fflush(to_);
+    done += length;
+  }
+  unwritten_.erase(0, done);
+  if (unwritten_.empty())
+    loop_.forget(fileno(to_));
+  else
+    loop_.watch_writable(fileno(to_), [this] { flush(); });
 }
 
 void RankOutput::add(int rank, std::string_view text) {

@@ -2,9 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <cstdio>
-
-#include "apps/report.h"
 #include "core/base/environment.h"
 #include "core/comm/flight/reader.h"
 #include "core/comm/flight/record.h"
@@ -19,7 +16,7 @@ void RankRecords::set_variable(std::vector<std::string>& environment) const {
   trireme::set_variable(environment, flight::kFolderVariable, folder_.path());
 }
 
-std::string RankRecords::print(const ranks::Cause& cause, const std::vector<ranks::RankState>& states) const {
+std::string RankRecords::table(const ranks::Cause& cause, const std::vector<ranks::RankState>& states) const {
   const auto ranks = flight::read_ranks(folder_.path());
   const bool killed = cause.end == ranks::End::killed;
   if (ranks_ == 1 || ranks.empty() || (!killed && !flight::is_failure(ranks))) return "";
@@ -29,12 +26,7 @@ std::string RankRecords::print(const ranks::Cause& cause, const std::vector<rank
     const auto name = fmt::format("rank {}", state.rank);
     options.ended[state.rank] = ranks::ended_by_signal(name, state.signal(), kind_, ranks_).substr(name.size() + 1);
   }
-  const auto text = flight::report(ranks, options);
-  const auto line = text.find('\n');
-  say_error(text.substr(0, line));
-  std::fwrite(text.data() + line + 1, 1, text.size() - line - 1, stderr);
-  std::fflush(stderr);
-  return text.substr(0, line);
+  return flight::report(ranks, options);
 }
 
 }  // namespace trireme::apps

@@ -1,6 +1,7 @@
 #include "apps/front/run_end.h"
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -12,16 +13,21 @@
 
 namespace trireme::apps {
 
+constexpr int kForReader = 1000;  // milliseconds
+
 bool asks_to_stop(int signal) { return signal == SIGINT || signal == SIGTERM || signal == SIGHUP || signal == SIGUSR1; }
 
-void say_stopping() {
-  if (isatty(STDERR_FILENO) != 0) (void)!write(STDERR_FILENO, "\n", 1);  // ends a line with ^C or a progress bar
-  (void)!write(STDERR_FILENO, kStoppingLine.data(), kStoppingLine.size());
-}
+/// Ends a line with ^C or a progress bar.
+static const char* line_end() { return isatty(STDERR_FILENO) != 0 ? "\n" : ""; }
+
+std::string stopping_line() { return line_end() + std::string(kStoppingLine); }
 
 int report_stop(int signal, const std::string& meaning) {
-  if (isatty(STDERR_FILENO) != 0) std::fputc('\n', stderr);  // ends a line with ^C or a progress bar
-  say_error(fmt::format("stopped by signal {} ({}){}", signal, strsignal(signal), meaning));
+  pollfd stream{STDERR_FILENO, POLLOUT, 0};
+  if (poll(&stream, 1, kForReader) > 0) {
+    std::fputs(line_end(), stderr);
+    say_error(fmt::format("stopped by signal {} ({}){}", signal, strsignal(signal), meaning));
+  }
   return 128 + signal;
 }
 

@@ -26,10 +26,11 @@ enum class OnStop {
 /// Whether this signal asks a training to stop.
 bool asks_to_stop(int signal);
 
-/// Says that a training was asked to stop. Safe in a signal handler.
-void say_stopping();
+/// Says that a training was asked to stop.
+std::string stopping_line();
 
-/// Reports that a signal to this process ended the run, and what that means: "" or "; ...". Returns the exit code.
+/// Reports that a signal to this process ended the run, and what that means: "" or "; ...". Returns the exit code. Does
+/// not wait long for whoever reads it.
 int report_stop(int signal, const std::string& meaning = "");
 
 }  // namespace trireme::apps

@@ -30,6 +30,9 @@ using ranks::RankState;
 constexpr std::chrono::seconds kAfterSignal{15}, kAfterFailure{5}, kAfterTable{2};
 constexpr std::chrono::milliseconds kSettle{ranks::kSettleTime};
 
+constexpr std::chrono::seconds kForReader{1};
+constexpr std::size_t kMostUnwritten = 1 << 18;  // bytes
+
 /// How often a run looks at deadlines.
 constexpr int kLook = 100, kLookWhileFailing = 20;  // milliseconds
 
@@ -61,11 +64,13 @@ class Run {
         signals_(signals),
         options_(options),
         records_(options.ranks, options.kind),
-        outputs_{{stdout, options.tag_output}, {stderr, options.tag_output}} {}
+        outputs_{{loop, stdout, options.tag_output}, {loop, stderr, options.tag_output}} {}
   RunEnd until_end();
 
  private:
   void start();
+  [[nodiscard]] std::size_t unwritten() const;
+  void wait_for_reader();
   [[nodiscard]] RunEnd how_it_ended() const;
   [[nodiscard]] ranks::RankReport reported() const;
   [[nodiscard]] std::string late_text() const;
@@ -105,10 +110,12 @@ RunEnd Run::until_end() {
   while (ranks_->busy()) {
     loop_.run_once(failing_since_ && !cause_ ? kLookWhileFailing : kLook);
     for (auto& output : outputs_) output.write_waiting();
+    ranks_->read_outputs(stopped_ || unwritten() < kMostUnwritten);  // a rank that waits to write would not stop
     look_for_cause();
     ranks_->check_deadline();
   }
   look_for_cause();
+  wait_for_reader();
   auto end = how_it_ended();
   const auto all = reported();
   end.saved_step = all.saved_step;
@@ -116,6 +123,18 @@ RunEnd Run::until_end() {
   end.trained_in = all.trains_in;
   end.stopped = stopped_;
   return end;
+}
+
+std::size_t Run::unwritten() const { return outputs_[0].unwritten() + outputs_[1].unwritten(); }
+
+/// Until all is read; after a signal not for one who reads nothing.
+void Run::wait_for_reader() {
+  auto last_read = Clock::now();
+  for (auto left = unwritten(); left > 0; left = unwritten()) {
+    loop_.run_once(kLook);
+    if (unwritten() < left) last_read = Clock::now();
+    if (stopped_ && Clock::now() - last_read > kForReader) return;
+  }
 }
 
 void Run::start() {
@@ -215,7 +234,7 @@ void Run::ask_to_stop(int signal) {
 /// Tells the user, once, that a training stops.
 void Run::acknowledge() {
   if (reported().training == ranks::RankReport::Training::takes_signals && !std::exchange(acknowledged_, true))
-    say_stopping();
+    outputs_[1].say(stopping_line());
 }
 
 /// Finds out whether a rank has ended because of a signal. look_for_cause() does the rest.
@@ -263,13 +282,18 @@ void Run::look_for_cause() {
 
 void Run::say_cause(const Cause& cause) {
   cause_ = cause;
+  std::string table;
   if (cause.end == ranks::End::killed || cause.end == ranks::End::lost_peer)
-    said_ = records_.print(cause, ranks_->states());
-  table_ = !said_.empty();
-  if (table_) return;
+    table = records_.table(cause, ranks_->states());
+  table_ = !table.empty();
+  if (table_) {
+    const auto line = table.find('\n');
+    said_ = table.substr(0, line);
+    return outputs_[1].say(error_line(said_) + table.substr(line + 1));
+  }
   said_ = text_of(cause);
   const auto& failure = ranks_->states()[static_cast<std::size_t>(cause.rank)].report.failure;
-  say_error(said_, failure ? failure->program : "trireme");
+  outputs_[1].say(error_line(said_, failure ? failure->program : "trireme"));
 }
 
 std::string Run::text_of(const Cause& cause) const {

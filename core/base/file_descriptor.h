@@ -19,6 +19,8 @@ class FileDescriptor {
     if (fd_ >= 0) close(fd_);
   }
   [[nodiscard]] int get() const { return fd_; }
+  /// The caller closes it.
+  [[nodiscard]] int release() { return std::exchange(fd_, -1); }
   explicit operator bool() const { return fd_ >= 0; }
 
  private:

@@ -2,17 +2,21 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <atomic>
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
+#include <string>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "core/base/environment.h"
 #include "core/base/error.h"
+#include "core/base/file_descriptor.h"
 
 namespace trireme::comm {
 namespace {
@@ -43,17 +47,19 @@ Address launcher_address() {
   return {host, number};
 }
 
+int port_of(int listening) {
+  sockaddr_storage own{};
+  socklen_t length = sizeof own;
+  getsockname(listening, reinterpret_cast<sockaddr*>(&own), &length);
+  return ntohs(own.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(own).sin6_port
+                                         : reinterpret_cast<const sockaddr_in&>(own).sin_port);
+}
+
 /// Whether a descriptor is a socket that listens on this port.
 bool listens_on(int fd, int port) {
   int listens = 0;
-  sockaddr_storage own{};
-  socklen_t flag = sizeof listens, length = sizeof own;
-  if (getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &flag) != 0 || listens == 0 ||
-      getsockname(fd, reinterpret_cast<sockaddr*>(&own), &length) != 0)
-    return false;
-  const auto found = own.ss_family == AF_INET6 ? reinterpret_cast<const sockaddr_in6&>(own).sin6_port
-                                               : reinterpret_cast<const sockaddr_in&>(own).sin_port;
-  return ntohs(found) == port;
+  socklen_t length = sizeof listens;
+  return getsockopt(fd, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) == 0 && listens != 0 && port_of(fd) == port;
 }
 
 /// The listening socket that rank 0's launcher passed, if any. Processes that this one starts do not inherit it.
@@ -70,11 +76,38 @@ std::optional<int> passed_socket(int port) {
   return fd;
 }
 
+bool is_loopback(const sockaddr& address) {
+  if (address.sa_family == AF_INET)
+    return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+  return address.sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+}
+
+/// A socket that listens at this address alone. None where that is not possible: the name is not one of this host, or
+/// it is the loopback address, and ranks run on other hosts.
+std::optional<int> listen_at(const Address& address, const LaunchInfo& info) {
+  addrinfo wanted{};
+  wanted.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(address.host.c_str(), std::to_string(address.port).c_str(), &wanted, &found) != 0)
+    return std::nullopt;
+  const std::unique_ptr<addrinfo, void (*)(addrinfo*)> all(found, freeaddrinfo);
+  for (const auto* each = found; each != nullptr; each = each->ai_next) {
+    if (is_loopback(*each->ai_addr) && info.local_size < info.size) continue;
+    FileDescriptor made(socket(each->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    const int yes = 1;  // a restart takes the port of the attempt before it
+    setsockopt(made.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (bind(made.get(), each->ai_addr, each->ai_addrlen) == 0 && listen(made.get(), SOMAXCONN) == 0)
+      return made.release();
+  }
+  return std::nullopt;
+}
+
 /// Serves the store until the process ends: when this rank's World is gone, others may already start their next one.
-StorePtr serve_launcher_store(const Address& address, c10d::TCPStoreOptions options) {
+StorePtr serve_launcher_store(const LaunchInfo& info, const Address& address, c10d::TCPStoreOptions options) {
   static const StorePtr served = [&] {
     options.isServer = true;
     options.masterListenFd = passed_socket(address.port);
+    if (!options.masterListenFd) options.masterListenFd = listen_at(address, info);
     return tcp_store(address, options);
   }();
   return served;
@@ -91,7 +124,7 @@ StorePtr launcher_store(const LaunchInfo& info, std::chrono::milliseconds timeou
   const bool torchrun = info.launcher == Launcher::torchrun;
   const bool agent_serves = torchrun && environment("TORCHELASTIC_USE_AGENT_STORE") == "True";
   const bool serves = info.rank == 0 && !agent_serves;
-  auto store = serves ? serve_launcher_store(address, options) : tcp_store(address, options);
+  auto store = serves ? serve_launcher_store(info, address, options) : tcp_store(address, options);
   // A restart of the same job must not read the keys of the previous run.
   auto restarts = torchrun ? environment("TORCHELASTIC_RESTART_COUNT") : "";
   if (restarts.empty()) restarts = "0";
@@ -103,8 +136,10 @@ StorePtr shared_store(const LaunchInfo& info, std::chrono::milliseconds timeout,
   c10d::TCPStoreOptions options{.isServer = info.rank == 0, .waitWorkers = false, .timeout = timeout};
   if (info.rank == 0) {
     auto address = address_of_rank_0(info);
+    options.masterListenFd = listen_at(address, info);
+    if (options.masterListenFd) address.port = port_of(*options.masterListenFd);
     options.port = static_cast<std::uint16_t>(address.port);
-    auto served = tcp_store({"127.0.0.1", address.port}, options);
+    auto served = tcp_store({options.masterListenFd ? address.host : "127.0.0.1", address.port}, options);
     address.port = static_cast<c10d::TCPStore&>(*served).getPort();
     share_address(address);
     return served;

@@ -29,16 +29,24 @@ sigset_t queued_signals() {
 
 }  // namespace
 
+void EventLoop::watch(int descriptor, std::function<void()> on_readable) {
+  watched_[descriptor] = {POLLIN, std::move(on_readable)};
+}
+
+void EventLoop::watch_writable(int descriptor, std::function<void()> on_writable) {
+  watched_[descriptor] = {POLLOUT, std::move(on_writable)};
+}
+
 void EventLoop::run_once(int milliseconds) {
   std::vector<pollfd> waiting;
-  for (const auto& [descriptor, none] : watched_) waiting.push_back({descriptor, POLLIN, 0});
+  for (const auto& [descriptor, watched] : watched_) waiting.push_back({descriptor, watched.events, 0});
   if (poll(waiting.data(), waiting.size(), milliseconds) <= 0) return;
   for (const auto& each : waiting) {
     if (each.revents == 0) continue;
     const auto at = watched_.find(each.fd);  // an earlier function may have ended the watch
     if (at == watched_.end()) continue;
-    const auto on_readable = at->second;  // it may forget itself
-    on_readable();
+    const auto function = at->second.function;  // it may forget itself
+    function();
   }
 }
 

@@ -1,4 +1,4 @@
-// Waits for several descriptors at once and calls the function of each one that can be read.
+// Waits for several descriptors at once and calls the function of each one that can be read or written.
 #pragma once
 
 #include <csignal>
@@ -11,13 +11,19 @@ namespace trireme::ranks {
 class EventLoop {
  public:
   /// Calls `on_readable` when `descriptor` can be read or is at its end, until forget().
-  void watch(int descriptor, std::function<void()> on_readable) { watched_[descriptor] = std::move(on_readable); }
+  void watch(int descriptor, std::function<void()> on_readable);
+  /// The same when it can be written, or nobody reads it any more.
+  void watch_writable(int descriptor, std::function<void()> on_writable);
   void forget(int descriptor) { watched_.erase(descriptor); }
   /// Waits at most this time for a descriptor.
   void run_once(int milliseconds);
 
  private:
-  std::map<int, std::function<void()>> watched_;
+  struct Watched {
+    short events;
+    std::function<void()> function;
+  };
+  std::map<int, Watched> watched_;
 };
 
 /// Watches a descriptor while it exists.

@@ -73,8 +73,24 @@ void LocalRanks::start(std::size_t rank, Program program) {
   loop_.watch(started.report->descriptor(), [this, rank] { read_report(rank); });
   for (int i = 0; i < 2 && outputs[i]; ++i) {
     started.outputs[i] = std::move(outputs[i]->read_end);
-    loop_.watch(started.outputs[i].get(), [this, rank, i] { read_output(rank, i); });
+    watch_output(rank, i);
   }
+}
+
+void LocalRanks::watch_output(std::size_t rank, int index) {
+  loop_.watch(ranks_[rank].outputs[index].get(), [this, rank, index] { read_output(rank, index); });
+}
+
+void LocalRanks::read_outputs(bool wanted) {
+  if (std::exchange(reads_outputs_, wanted) == wanted) return;
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+    for (int i = 0; i < 2; ++i) {
+      if (!ranks_[rank].outputs[i]) continue;
+      if (wanted)
+        watch_output(rank, i);
+      else
+        loop_.forget(ranks_[rank].outputs[i].get());
+    }
 }
 
 LocalRanks::~LocalRanks() {

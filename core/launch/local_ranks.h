@@ -70,6 +70,8 @@ class LocalRanks {
   [[nodiscard]] std::optional<std::chrono::seconds> killed_after() const { return killed_after_; }
   /// Whether the end of a rank is not noticed yet, and is waited for.
   [[nodiscard]] bool busy() const;
+  /// Reads the ranks' outputs, or does not for a while: ranks that write then wait.
+  void read_outputs(bool wanted);
   /// Notices the ranks that have ended, and what all ranks have reported. To be called after SIGCHLD, or often.
   void collect();
   /// What is known about each rank. A rank that has lost a peer says so only after that peer has reported, or has
@@ -87,6 +89,7 @@ class LocalRanks {
   };
   void start(std::size_t rank, Program program);
   void read_report(std::size_t rank);
+  void watch_output(std::size_t rank, int index);
   void read_output(std::size_t rank, int index);
   void close_output(std::size_t rank, int index);
   void collect_orphans(Rank& rank);
@@ -103,6 +106,7 @@ class LocalRanks {
   std::chrono::seconds patience_{0};
   std::optional<std::chrono::seconds> killed_after_;
   bool gave_up_ = false;
+  bool reads_outputs_ = true;
 };
 
 }  // namespace trireme::ranks

@@ -1,9 +1,12 @@
 // The command's input and output: a configuration that can be read only once, output that is closed or full, terminals
 // of any width, and the user's own launchers.
+#include <algorithm>
+#include <csignal>
 #include <fstream>
 #include <sstream>
 
 #include "tests/failure/counted_front.h"
+#include "tests/failure/launch.h"
 #include "tests/failure/small_run.h"
 
 namespace trireme::tests {
@@ -249,6 +252,33 @@ TEST(Streams, RanksWithDifferentSettingsAreRefused) {
 }
 
 // `head` closes the pipe after a line. The ranks' temporary files are removed nevertheless.
+/// Whether a process sleeps, as it does while nobody reads what it writes.
+bool sleeps(pid_t process) {
+  std::string state;
+  std::getline(std::ifstream("/proc/" + std::to_string(process) + "/stat"), state);
+  return state.find(") S ") != std::string::npos;
+}
+
+TEST(Streams, ALauncherWhoseOutputNobodyReadsObeysASignal) {
+  const std::string command = "exec " TRIREME_COMMAND " launch -n 2 yes 600.375 > >(exec sleep 600.125) 2>&1";
+  const auto wait_until_full = [](pid_t front) {
+    for (int tries = 0, asleep = 0; tries < 3000 && asleep < 20; ++tries) {
+      auto ranks = processes_with("600.375");
+      std::erase(ranks, front);
+      asleep = ranks.size() == 2 && std::all_of(ranks.begin(), ranks.end(), sleeps) ? asleep + 1 : 0;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
+  };
+  const auto stopped = run_process({"bash", "-c", command}, {.meanwhile = [&](pid_t front) {
+                                     wait_until_full(front);
+                                     kill(front, SIGTERM);
+                                   }});
+  EXPECT_EQ(stopped.code, 128 + SIGTERM);
+  EXPECT_FALSE(stopped.hung);
+  EXPECT_TRUE(all_gone("600.375"));
+  for (const auto reader : processes_with("600.125")) kill(reader, SIGKILL);
+}
+
 TEST(Streams, AClosedPipeLeavesNoFilesBehind) {
   const SmallRun run;
   const TemporaryFolder temporary;

@@ -238,9 +238,7 @@ void end_with_error(int exit_code, const std::string& text) {
 }
 
 bool job_is_dying() {
-  const auto* shared = control();
-  if (shared == nullptr) return false;
-  if (load(shared->dying) != 0) return true;
+  if (const auto* shared = control(); shared != nullptr && load(shared->dying) != 0) return true;
   const auto ranks = read_ranks(files().folder);
   return std::any_of(ranks.begin(), ranks.end(), [](const RankView& rank) { return rank.died() || rank.failed(); });
 }

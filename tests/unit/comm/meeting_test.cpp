@@ -1,7 +1,9 @@
 // How ranks find rank 0 and agree through a store, and how many requests each of them makes.
 #include "core/comm/meeting.h"
 
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <chrono>
@@ -10,9 +12,12 @@
 #include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/file_descriptor.h"
+#include "core/comm/store.h"
 #include "core/comm/topology.h"
 
 namespace trireme::comm {
@@ -140,6 +145,33 @@ TEST(Meeting, rank_0_is_where_the_user_says) {
     const Master master("10.1.2.3", port);
     EXPECT_THROW((void)address_of_rank_0(two_hosts), ConfigError) << port;
   }
+}
+
+/// Whether a server at this address of the loopback network answers.
+bool answers(const char* address, int port) {
+  const FileDescriptor caller(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<std::uint16_t>(port));
+  inet_pton(AF_INET, address, &to.sin_addr);
+  return connect(caller.get(), reinterpret_cast<const sockaddr*>(&to), sizeof to) == 0;
+}
+
+TEST(Meeting, the_store_listens_at_the_address_of_rank_0_alone) {
+  unsetenv("MASTER_PORT");
+  setenv("MASTER_ADDR", "127.0.0.3", 1);
+  const LaunchInfo here{.launcher = Launcher::srun, .rank = 0, .size = 2, .local_rank = 0, .local_size = 2};
+  Address shared;
+  const auto store = shared_store(here, std::chrono::seconds(10), [&](const Address& mine) { return shared = mine; });
+  EXPECT_EQ(shared.host, "127.0.0.3");
+  EXPECT_TRUE(answers("127.0.0.3", shared.port));
+  EXPECT_FALSE(answers("127.0.0.1", shared.port));
+  // Ranks on other hosts could not come to the loopback address.
+  auto elsewhere = here;
+  elsewhere.local_size = 1;
+  const auto open = shared_store(elsewhere, std::chrono::seconds(10), [&](const Address& mine) { return shared = mine; });
+  EXPECT_TRUE(answers("127.0.0.1", shared.port));
+  unsetenv("MASTER_ADDR");
 }
 
 TEST(Meeting, a_topology_survives_its_text_form) {
