@@ -79,7 +79,8 @@ std::optional<int> passed_socket(int port) {
 bool is_loopback(const sockaddr& address) {
   if (address.sa_family == AF_INET)
     return ntohl(reinterpret_cast<const sockaddr_in&>(address).sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
-  return address.sa_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
+  return address.sa_family == AF_INET6 &&
+         IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
 }
 
 /// A socket that listens at this address alone. None where that is not possible: the name is not one of this host, or

@@ -26,10 +26,14 @@ TEST(Launch, SetsTheVariablesOfEachRank) {
   EXPECT_EQ(launch_script(1, "echo ${OMP_NUM_THREADS-none}", plain).out, "none\n");
   EXPECT_EQ(launch_script(2, "echo $OMP_NUM_THREADS", {.environment = {"OMP_NUM_THREADS=3"}}).out, "3\n3\n");
   // Rank 0 alone inherits the socket, which listens on the port of all ranks.
-  const auto socket = launch_script(2,
-                                    "grep -q \"$(printf ':%04X 00000000:0000 0A' $MASTER_PORT)\" /proc/net/tcp && echo "
-                                    "$RANK $(readlink /proc/self/fd/${TRIREME_STORE_FD-none} | cut -c 1-7); sleep 0.3",
-                                    plain);
+  const TemporaryFolder folder;
+  const auto socket =
+      launch_script(2,
+                    "cd " + folder.path() +
+                        "; grep -q \"$(printf ':%04X 00000000:0000 0A' $MASTER_PORT)\" /proc/net/tcp && echo "
+                        "$RANK $(readlink /proc/self/fd/${TRIREME_STORE_FD-none} | cut -c 1-7); : >$RANK; until [ -e "
+                        "$((1 - RANK)) ]; do sleep 0.01; done",
+                    plain);
   EXPECT_EQ(sorted_lines(socket.out), (Lines{"0 socket:", "1"})) << socket.err;
 }
 
@@ -60,11 +64,16 @@ TEST(Launch, ForwardsWholeLines) {
             (Lines{"[0] err", "[1] err"}));
   // The end of a line is not waited for, and bytes stay as they are.
   EXPECT_EQ(launch_script(1, "printf 'a\\rb\\000c\\377'").out, std::string("a\rb\0c\xff", 6));
-  EXPECT_EQ(
-      launch_script(2, "[ $RANK = 0 ] && { printf begin; sleep 1; printf end; exit; }; sleep 0.6; echo whole").out,
-      "begin\nwhole\nend");
-  const auto dripping = launch_script(
-      2, "[ $RANK = 1 ] && { sleep 0.9; echo whole; exit; }; for i in $(seq 15); do printf .; sleep 0.1; done");
+  const TemporaryFolder folder;
+  const auto await = "cd " + folder.path() + "; await() { until [ -e $1 ]; do sleep 0.01; done; }; ";
+  EXPECT_EQ(launch_script(2, await + "[ $RANK = 0 ] && { printf begin; : >a; await b; printf end; exit; }; "
+                                     "await a; sleep 0.6; echo whole; : >b")
+                .out,
+            "begin\nwhole\nend");
+  const auto dripping =
+      launch_script(2, await +
+                           "[ $RANK = 1 ] && { await c; echo whole; : >d; exit; }; for i in $(seq 8); do printf .; "
+                           "sleep 0.1; done; : >c; await d; printf .");
   EXPECT_NE(dripping.out.find(".\nwhole\n."), std::string::npos) << dripping.out;
   EXPECT_EQ(launch_script(2, "yes | head -c 300000").out.size(), 600000U);
 }
@@ -105,13 +114,18 @@ TEST(Launch, EndsAllRanksWhenOneFails) {
 }
 
 TEST(Launch, ForwardsSignals) {
-  const std::string waiting = "trap 'echo $RANK got it; exit' TERM INT HUP; : 600.5; while :; do sleep 0.05; done";
+  const std::string loop = ": 600.5; while :; do sleep 0.05; done";
+  // Runs the script, which says in a file when it is ready, and sends the signal to the launcher.
+  const auto send = [&](int signal, const std::string& script, std::vector<std::string> options = {"-n", "2"}) {
+    const TemporaryFolder ready;
+    options.insert(options.end(), {"sh", "-c", script + "; : >" + ready.path() + "/$RANK; " + loop});
+    return launch(options, {.meanwhile = [&](pid_t front) {
+                    for (const char* rank : {"/0", "/1"}) wait_for_file(ready.path() + rank);
+                    kill(front, signal);
+                  }});
+  };
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
-    const auto stopped = launch_script(2, waiting, {.meanwhile = [&](pid_t front) {
-                                         wait_for_processes("600.5", 3);
-                                         std::this_thread::sleep_for(std::chrono::milliseconds(300));
-                                         kill(front, signal);
-                                       }});
+    const auto stopped = send(signal, "trap 'echo $RANK got it; exit' TERM INT HUP");
     EXPECT_EQ(stopped.code, 128 + signal);
     EXPECT_EQ(sorted_lines(stopped.out), (Lines{"0 got it", "1 got it"}));
     EXPECT_NE(stopped.err.find("trireme: stopped by signal " + std::to_string(signal)), std::string::npos)
@@ -120,7 +134,7 @@ TEST(Launch, ForwardsSignals) {
   }
   // A child that a rank's shell has started ends with it, and is not waited for.
   for (int turn = 0; turn < 3; ++turn) {
-    const auto stopped = launch_script(1, ": 600.5; while :; do sleep 0.05; done", {.meanwhile = [](pid_t front) {
+    const auto stopped = launch_script(1, loop, {.meanwhile = [](pid_t front) {
                                          wait_for_processes("600.5", 2);
                                          kill(front, SIGTERM);
                                        }});
@@ -128,25 +142,24 @@ TEST(Launch, ForwardsSignals) {
     EXPECT_EQ(stopped.err.find("were killed"), std::string::npos) << stopped.err;
   }
   // Ranks that do not end are killed, and that is said.
-  const auto late =
-      launch({"-n", "2", "--grace", "1", "sh", "-c", "trap '' TERM; : 600.5; while :; do sleep 0.05; done"},
-             {.meanwhile = [](pid_t front) {
-               wait_for_processes("600.5", 3);
-               std::this_thread::sleep_for(std::chrono::milliseconds(300));
-               kill(front, SIGTERM);
-             }});
+  const auto late = send(SIGTERM, "trap '' TERM", {"-n", "2", "--grace", "1"});
   expect_only_refusal(late, 128 + SIGTERM,
                       "stopped by signal 15 (Terminated); ranks that still ran after 1 s (--grace) were killed");
   EXPECT_TRUE(all_gone("600.5"));
   // As nohup does.
-  const auto ignoring = run_process(
-      {"sh", "-c",
-       "trap '' HUP; exec " TRIREME_COMMAND " launch -n 1 sh -c 'for i in 1 2 3; do sleep 0.3; done; echo done'"},
-      {.meanwhile = [](pid_t front) { kill(front, SIGHUP); }, .after = 0.5});
+  const TemporaryFolder folder;
+  const auto ignoring =
+      run_process({"sh", "-c",
+                   "trap '' HUP; exec " TRIREME_COMMAND " launch -n 1 sh -c ': >" + folder.path() +
+                       "/ready; until [ -e " + folder.path() + "/sent ]; do sleep 0.05; done; sleep 0.3; echo done'"},
+                  {.meanwhile = [&](pid_t front) {
+                    wait_for_file(folder.path() + "/ready");
+                    kill(front, SIGHUP);
+                    folder.write("sent", "");
+                  }});
   EXPECT_EQ(ignoring.code, 0) << ignoring.err;
   EXPECT_EQ(ignoring.out, "done\n");
-  const auto noticed = launch_script(2, "trap 'echo noticed; exit 0' USR1; while :; do sleep 0.05; done",
-                                     {.meanwhile = [](pid_t front) { kill(front, SIGUSR1); }, .after = 0.6});
+  const auto noticed = send(SIGUSR1, "trap 'echo noticed; exit 0' USR1");
   EXPECT_EQ(noticed.code, 0) << noticed.err;
   EXPECT_EQ(noticed.out, "noticed\nnoticed\n");
   const auto killed = launch({"-n", "3", "sleep", "600.75"}, {.meanwhile = [](pid_t front) {

@@ -136,7 +136,7 @@ TEST(Restart, OnlyDeathsAreRestarted) {
                                     const auto last = last_rank_of(dying);
                                     kill(last, SIGSTOP);
                                     kill(front, signal);
-                                    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+                                    wait_for_pending(last, SIGUSR1);
                                     kill(last, SIGKILL);
                                   }});
     EXPECT_EQ(died.code, 5) << died.err;

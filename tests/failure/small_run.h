@@ -48,18 +48,18 @@ class SmallRun {
   }
   // Waits until the first steps are done.
   void wait_for_steps() const {
-    for (int i = 0; i < 400; ++i) {
+    for (int i = 0; i < 6000; ++i) {
       std::error_code none;
       const auto size = fs::file_size(dir() + "/metrics.jsonl", none);
       if (!none && size > 0) return;
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
     }
-    ADD_FAILURE() << "no step within 40 s";
+    ADD_FAILURE() << "no step within 2 minutes";
   }
   // Expects that no process of this run is alive a few seconds after its end.
   void expect_all_gone() const {
-    for (int i = 0; i < 50 && !processes_with(config).empty(); ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    for (int i = 0; i < 500 && !processes_with(config).empty(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     for (const pid_t id : processes_with(config)) {
       ADD_FAILURE() << "process " << id << " is still running";
       kill(id, SIGKILL);

@@ -194,8 +194,7 @@ ProcessResult stop_on_a_hanging_disk(const SmallRun& run, const Lost& row) {
     std::ofstream(hangs) << "for good";
     kill(front, row.signal);
     if (row.by != By::second_signal) return;
-    std::this_thread::sleep_for(std::chrono::milliseconds(1300));
-    kill(front, row.signal);
+    ask_again(front, row.signal);
   };
   return start(run, how, options);
 }
@@ -287,8 +286,7 @@ TEST(Stop, ASecondSignalEndsTheRunAtOnce) {
                                   run.wait_for_steps();
                                   for (const pid_t rank : ranks_of(run)) kill(rank, SIGSTOP);
                                   kill(front, SIGTERM);
-                                  std::this_thread::sleep_for(std::chrono::milliseconds(1200));
-                                  kill(front, SIGTERM);
+                                  ask_again(front, SIGTERM);
                                 }});
   expect_refusal(result, 128 + SIGTERM, "stopped by signal 15");
   run.expect_all_gone();
@@ -318,7 +316,7 @@ TEST(Stop, ADeathAfterTheRequestIsReported) {
                                   ASSERT_EQ(ranks.size(), 2U);
                                   kill(ranks[1], SIGSTOP);
                                   kill(front, SIGINT);
-                                  std::this_thread::sleep_for(std::chrono::milliseconds(300));
+                                  wait_for_pending(ranks[1], SIGUSR1);
                                   kill(ranks[1], SIGKILL);
                                 }});
   EXPECT_EQ(result.code, 5) << result.err;
@@ -373,11 +371,11 @@ TEST(Stop, APauseStopsTheRanks) {
                                 run.wait_for_steps();
                                 const auto ranks = ranks_of(run);
                                 const auto all_are = [&](bool paused) {
-                                  for (int i = 0; i < 50; ++i) {
+                                  for (int i = 0; i < 3000; ++i) {
                                     if (std::all_of(ranks.begin(), ranks.end(),
                                                     [&](pid_t rank) { return (state_of(rank) == 'T') == paused; }))
                                       return true;
-                                    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+                                    std::this_thread::sleep_for(std::chrono::milliseconds(10));
                                   }
                                   return false;
                                 };

@@ -169,7 +169,8 @@ TEST(Meeting, the_store_listens_at_the_address_of_rank_0_alone) {
   // Ranks on other hosts could not come to the loopback address.
   auto elsewhere = here;
   elsewhere.local_size = 1;
-  const auto open = shared_store(elsewhere, std::chrono::seconds(10), [&](const Address& mine) { return shared = mine; });
+  const auto open =
+      shared_store(elsewhere, std::chrono::seconds(10), [&](const Address& mine) { return shared = mine; });
   EXPECT_TRUE(answers("127.0.0.1", shared.port));
   unsetenv("MASTER_ADDR");
 }
