@@ -16,7 +16,7 @@ namespace {
 namespace flight = comm::flight;
 using std::chrono::milliseconds;
 
-constexpr milliseconds kLook{100};
+constexpr milliseconds kFlightLook{100};
 /// Ranks that notice the same failure do so within this time, and each leaves its mark.
 constexpr milliseconds kSettle{250};
 /// The end of a rank's process is known at once; that of a program which a rank's shell has started, only by its
@@ -48,7 +48,7 @@ void FlightWatch::note_dying() {
 
 void FlightWatch::look() {
   const auto now = Clock::now();
-  if (printed_ || !control_ || now - looked_ < kLook) return;
+  if (printed_ || !control_ || now - looked_ < kFlightLook) return;
   looked_ = now;
   if (std::atomic_ref(control()->late).load() != 0) return;  // they end, and lose each other
   auto ranks = flight::read_ranks(folder_.path());
