@@ -119,34 +119,44 @@ function(trireme_add_test name)
     ENVIRONMENT "OMP_WAIT_POLICY=passive")
 endfunction()
 
-# trireme_add_ranks_test(name RANKS 2 4 [MPI 2 4] [TIMED 2] SOURCES ...): the program under `trireme launch`, one CTest
-# entry a number of ranks; with MPI also under mpirun (name_mpi_2); with TIMED also what measures time (name_time_2). The program has its own main (tests/ranks/main.cpp) and fails, never
-# skips, when started with another number of ranks. The ranks compare each operation before it runs (WorldOptions::check),
-# except in a program that is UNCHECKED, because it counts messages or measures time.
+# trireme_add_ranks_test(name RANKS 2 4 [MPI 2 4] [TIMED 2] SOURCES ...): a program and its CTest entries, as
+# trireme_add_ranks_entries makes them. The program has its own main (tests/ranks/main.cpp). The ranks compare each
+# operation before it runs (WorldOptions::check), except in a program that is UNCHECKED, because it counts messages or
+# measures time.
 function(trireme_add_ranks_test name)
-  cmake_parse_arguments(arg "UNCHECKED" "TIMEOUT" "SOURCES;LIBRARIES;LABELS;RANKS;MPI;TIMED" ${ARGN})
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 300)
-  endif()
+  cmake_parse_arguments(arg "UNCHECKED" "" "SOURCES;LIBRARIES" ${ARGN})
   add_executable(${name} ${arg_SOURCES} ${PROJECT_SOURCE_DIR}/tests/ranks/main.cpp)
   target_link_libraries(${name} PRIVATE trireme trireme_options GTest::gtest ${arg_LIBRARIES})
   target_compile_definitions(${name} PRIVATE TRIREME_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
     TRIREME_TEST_CHECK=$<NOT:$<BOOL:${arg_UNCHECKED}>>)
   trireme_precompiled(${name} tests)
   add_dependencies(${name} trireme_front)
+  trireme_add_ranks_entries(${name} PROGRAM ${name} ${arg_UNPARSED_ARGUMENTS})
+endfunction()
+
+# trireme_add_ranks_entries(name PROGRAM program [FILES files] RANKS 2 4 [MPI 2 4] [TIMED 2]): the program under `trireme
+# launch`, one CTest entry a number of ranks; with MPI also under mpirun (name_mpi_2); with TIMED also what measures time
+# (name_time_2). The program fails, never skips, when started with another number of ranks. FILES: the tests of
+# files_*.cpp alone.
+function(trireme_add_ranks_entries name)
+  cmake_parse_arguments(arg "" "PROGRAM;FILES;TIMEOUT" "LABELS;RANKS;MPI;TIMED" ${ARGN})
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 300)
+  endif()
+  set(program $<TARGET_FILE:${arg_PROGRAM}> ${arg_FILES})
   foreach(ranks ${arg_RANKS})
-    add_test(NAME ${name}_${ranks} COMMAND trireme_front launch -n ${ranks} $<TARGET_FILE:${name}> ${_not_timed})
+    add_test(NAME ${name}_${ranks} COMMAND trireme_front launch -n ${ranks} ${program} ${_not_timed})
     list(APPEND tests ${name}_${ranks})
     set_tests_properties(${name}_${ranks} PROPERTIES LABELS "ranks;${arg_LABELS}" ENVIRONMENT TRIREME_TEST_RANKS=${ranks})
   endforeach()
   foreach(ranks ${arg_MPI})
     add_test(NAME ${name}_mpi_${ranks} COMMAND ${MPIEXEC_EXECUTABLE} -n ${ranks} --oversubscribe --allow-run-as-root
-      --quiet --mca mpi_yield_when_idle 1 --bind-to none $<TARGET_FILE:${name}> ${_not_timed})
+      --quiet --mca mpi_yield_when_idle 1 --bind-to none ${program} ${_not_timed})
     list(APPEND tests ${name}_mpi_${ranks})
     set_tests_properties(${name}_mpi_${ranks} PROPERTIES LABELS "mpi;${arg_LABELS}" ENVIRONMENT TRIREME_TEST_RANKS=${ranks})
   endforeach()
   foreach(ranks ${arg_TIMED})
-    add_test(NAME ${name}_time_${ranks} COMMAND trireme_front launch -n ${ranks} $<TARGET_FILE:${name}> ${_timed})
+    add_test(NAME ${name}_time_${ranks} COMMAND trireme_front launch -n ${ranks} ${program} ${_timed})
     list(APPEND tests ${name}_time_${ranks})
     set_tests_properties(${name}_time_${ranks} PROPERTIES LABELS time RUN_SERIAL ON ENVIRONMENT TRIREME_TEST_RANKS=${ranks})
   endforeach()

@@ -38,15 +38,15 @@ peer|150|ViT-B/16 by the program of --peer|peer
 loading|40|what loading all CUDA modules at the start costs|loading
 races.zero3|60|dp 2, zero 3: launches that wait, memory that is never reused|races dp=2,zero=3
 races.offload|60|gemini with offload: the same|races "plugin=gemini,dp=2,$offload"
-suites.zero|60|the suite of ZeRO, 2 ranks that share the GPU|suite 2 parity_zero
-suites.hybrid|90|the suite of hybrid_parallel, 4 ranks|suite 4 parity_hybrid
+suites.zero|60|the suite of ZeRO, 2 ranks that share the GPU|suite 2 "parity zero"
+suites.hybrid|90|the suite of hybrid_parallel, 4 ranks|suite 4 "parity hybrid"
 sanitizer.memcheck|60|our kernels under memcheck|sanitizer memcheck
 sanitizer.racecheck|60|our kernels under racecheck|sanitizer racecheck
 kernel_speed|60|milliseconds of a layer for each choice of kernels|kernel_speed
 layouts.bf16|60|4 layouts against the CPU, bf16|verify bf16 "dp=1" "dp=2,zero=3" "tp=2" "pp=2"
 layouts.others|180|17 more layouts, float64|verify fp64 "${other_layouts[@]}"
 nccl.others|120|3 more layouts over NCCL|nccl_layout sp=2,sp_mode=ring_attn "pp=3,$interleaved" plugin=gemini,dp=3
-suites.others|300|the other suites|suite 2 comm_test parity_data_parallel parity_gemini && suite 4 parity_pipeline parity_sequence
+suites.others|300|the other suites|suite 2 comm_test "parity data_parallel" "parity gemini" && suite 4 "parity pipeline" "parity sequence"
 loader|30|the loader alone: a model of next to no work|speed tiny 256 fp32 data.flip=true,data.random_resized_crop=true,model.num_layers=1,model.hidden_size=8,model.num_heads=1
 gemini|90|gemini, weights that stay, move and are offloaded: the same losses|gemini'
 
@@ -177,11 +177,12 @@ races() {  # LAYOUT
   why "equal to 1e-12"
 }
 
-suite() {  # RANKS PROGRAM...
+suite() {  # RANKS "PROGRAM [FILES]"...
   local program failed=''
   [ -z "$dry" ] || set -- "$1" "$2"
   for program in "${@:2}"; do
-    TRIREME_TEST_DEVICE=$device OMP_NUM_THREADS=1 "$trireme" launch -n "$1" "$tests/$program" \
+    # shellcheck disable=SC2086  # a program and its argument
+    TRIREME_TEST_DEVICE=$device OMP_NUM_THREADS=1 "$trireme" launch -n "$1" "$tests"/$program \
       ${dry:+--gtest_filter=Mesh.*:ZeroGroups.*:LabelLoss.*} || failed+=" $program"
   done
   if [ -n "$failed" ]; then why "failed:$failed"; return 1; fi

@@ -92,7 +92,7 @@ std::string mismatch(const LibTorch& torch) {
                      version.empty() ? "of an unknown version" : version);
 }
 
-[[noreturn]] void refuse(const std::string& others) {
+[[noreturn]] void refuse_libtorch(const std::string& others) {
   throw ConfigError(fmt::format("{}, but Trireme {} needs {}: {}", others, TRIREME_VERSION, kVersion, remedy()));
 }
 
@@ -129,7 +129,7 @@ LibTorch find_libtorch(const std::string& prefix) {
           fmt::format("TRIREME_TORCH is {}, but there is no lib/libtorch_cpu.so in it; set it to the folder of a "
                       "LibTorch {}, or unset it",
                       named, kVersion));
-    if (const auto other = mismatch(found); !other.empty()) refuse(other);
+    if (const auto other = mismatch(found); !other.empty()) refuse_libtorch(other);
     return found;
   }
   std::vector<std::string> looked, others;
@@ -142,7 +142,7 @@ LibTorch find_libtorch(const std::string& prefix) {
     }
     if (looked.empty() || looked.back() != candidate.source) looked.push_back(candidate.source);
   }
-  if (!others.empty()) refuse(fmt::format("{}", fmt::join(others, ", and ")));
+  if (!others.empty()) refuse_libtorch(fmt::format("{}", fmt::join(others, ", and ")));
   throw ConfigError(fmt::format("Trireme {} needs LibTorch {}, which is not in {}: {}", TRIREME_VERSION, kVersion,
                                 fmt::join(looked, ", nor in "), remedy()));
 }

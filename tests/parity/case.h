@@ -48,6 +48,8 @@ nn::LoraOptions adapters();
 
 /// What a failed test prints of its case.
 inline void PrintTo(const Case& c, std::ostream* out) { *out << c.name; }
+/// Names the tests of a suite after their cases.
+inline const auto kCaseName = [](const auto& value) { return value.param.name; };
 
 constexpr std::int64_t kClasses = 5;     ///< of the images
 constexpr std::int64_t kVocabulary = 7;  ///< the vocabulary of the language model: uneven over 2 to 6 ranks

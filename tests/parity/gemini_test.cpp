@@ -16,7 +16,7 @@ namespace {
 /// Several chunks a block.
 constexpr const char* kSmallChunks = "chunk_config = 1000";
 
-std::vector<Case> cross(const std::vector<Layout>& layouts, const std::vector<Case>& cases) {
+std::vector<Case> gemini_cases(const std::vector<Layout>& layouts, const std::vector<Case>& cases) {
   return cross("gemini", kSmallChunks, layouts, cases);
 }
 
@@ -24,12 +24,10 @@ class Gemini : public testing::TestWithParam<Case> {};
 
 TEST_P(Gemini, EqualsOneProcess) { expect_same_as_one_process(GetParam()); }
 
-const auto kName = [](const auto& value) { return value.param.name; };
-
 // 19 samples in batches of 8: the third is ragged, with 3 samples, fewer than four ranks.
 INSTANTIATE_TEST_SUITE_P(
     Cases, Gemini,
-    testing::ValuesIn(cross(
+    testing::ValuesIn(gemini_cases(
         {{"stage3", ""}},
         {Case{.name = "plain"},
          Case{.name = "sgd", .adamw = false},
@@ -57,25 +55,25 @@ INSTANTIATE_TEST_SUITE_P(
          Case{.name = "rare_recompute", .adamw = false, .recompute = true, .rare = true},
          Case{.name = "twice", .micro_batch = 1, .twice = true},
          Case{.name = "twice_recompute", .dropout = 0.2, .recompute = true, .twice = true}})),
-    kName);
+    kCaseName);
 
-INSTANTIATE_TEST_SUITE_P(Options, Gemini,
-                         testing::ValuesIn(cross({{"prefetch1", "max_prefetch = 1"},
-                                                  {"prefetch3", "max_prefetch = 3"},
-                                                  {"half_stays", "shard_param_frac = 0.5\nmax_prefetch = 1"},
-                                                  {"all_stay", "strict_ddp_mode = true"},
-                                                  {"offload", "offload_optim_frac = 1\noffload_param_frac = 1"},
-                                                  {"offload_some",
-                                                   "offload_optim_frac = 0.6\noffload_param_frac = 0.3"},
-                                                  {"late", "enable_async_reduce = false"}},
-                                                 {Case{.name = "accumulate_clip", .micro_batch = 1, .max_norm = 0.5},
-                                                  Case{.name = "recompute", .dropout = 0.3, .recompute = true},
-                                                  Case{.name = "twice", .twice = true}})),
-                         kName);
+INSTANTIATE_TEST_SUITE_P(
+    Options, Gemini,
+    testing::ValuesIn(gemini_cases({{"prefetch1", "max_prefetch = 1"},
+                                    {"prefetch3", "max_prefetch = 3"},
+                                    {"half_stays", "shard_param_frac = 0.5\nmax_prefetch = 1"},
+                                    {"all_stay", "strict_ddp_mode = true"},
+                                    {"offload", "offload_optim_frac = 1\noffload_param_frac = 1"},
+                                    {"offload_some", "offload_optim_frac = 0.6\noffload_param_frac = 0.3"},
+                                    {"late", "enable_async_reduce = false"}},
+                                   {Case{.name = "accumulate_clip", .micro_batch = 1, .max_norm = 0.5},
+                                    Case{.name = "recompute", .dropout = 0.3, .recompute = true},
+                                    Case{.name = "twice", .twice = true}})),
+    kCaseName);
 
 // max_norm, a key of [train], may be set in the plugin's section instead.
 TEST(GeminiKeys, MaxNormOfTheSectionClips) {
-  auto c = cross({{"clip", ""}}, {Case{.name = "section", .micro_batch = 1, .max_norm = 0.3}}).front();
+  auto c = gemini_cases({{"clip", ""}}, {Case{.name = "section", .micro_batch = 1, .max_norm = 0.3}}).front();
   const auto& expected = reference(c);
   c.max_norm = 0;
   c.plugin += "\nmax_norm = 0.3";
@@ -101,7 +99,7 @@ TEST(GeminiKeys, SearchKeysGiveTheSizeOfChunks) {
 }
 
 TEST(GeminiKeys, NormTypeInfIsTheLargestElement) {
-  const auto c = cross({{"inf", "norm_type = \"inf\""}}, {Case{.name = "norm", .steps = 1}}).front();
+  const auto c = gemini_cases({{"inf", "norm_type = \"inf\""}}, {Case{.name = "norm", .steps = 1}}).front();
   const auto& expected = reference(c);
   double largest = 0;
   for (const auto& [name, gradient] : expected.gradients.front())
@@ -111,9 +109,9 @@ TEST(GeminiKeys, NormTypeInfIsTheLargestElement) {
 
 TEST(GeminiGroups, TwoCopiesEqualOneProcess) {
   if (world().size() % 2 != 0) return;
-  for (const auto& c :
-       cross({{"copies", "extra_dp_size = 2"}},
-             {Case{.name = "clip", .micro_batch = 1, .max_norm = 0.5}, Case{.name = "unused", .unused_block = true}}))
+  for (const auto& c : gemini_cases(
+           {{"copies", "extra_dp_size = 2"}},
+           {Case{.name = "clip", .micro_batch = 1, .max_norm = 0.5}, Case{.name = "unused", .unused_block = true}}))
     expect_same_as_one_process(c);
 }
 
@@ -122,9 +120,9 @@ class GeminiPrecision : public testing::TestWithParam<Rounding> {};
 // The bounds are those of stages 1 and 2.
 TEST_P(GeminiPrecision, StaysNearFloat64) {
   for (const auto& c :
-       cross({{"stage3", ""}},
-             {Case{.name = "easy"},
-              Case{.name = "hard", .micro_batch = 1, .adamw = false, .max_norm = 0.5, .recompute = true}}))
+       gemini_cases({{"stage3", ""}},
+                    {Case{.name = "easy"},
+                     Case{.name = "hard", .micro_batch = 1, .adamw = false, .max_norm = 0.5, .recompute = true}}))
     expect_near_float64(c, GetParam());
 }
 
@@ -185,14 +183,14 @@ TEST(GeminiRules, MemoryAndTrafficMatchTheFormulas) {
 }
 
 TEST(GeminiRules, AGradientThatIsNotFiniteChangesNothing) {
-  for (const auto& c : cross({{"stage3", ""}, {"offload", "offload_optim_frac = 1\noffload_param_frac = 1"}},
-                             {Case{.name = "not_finite", .max_norm = 0.5, .precision = "fp32"}}))
+  for (const auto& c : gemini_cases({{"stage3", ""}, {"offload", "offload_optim_frac = 1\noffload_param_frac = 1"}},
+                                    {Case{.name = "not_finite", .max_norm = 0.5, .precision = "fp32"}}))
     expect_not_finite_is_skipped(c);
 }
 
 // Ranks without samples take part in the gathers.
 TEST(GeminiRules, EvaluatesWithEmptyBatches) {
-  const auto c = cross({{"stage3", ""}}, {Case{.name = "evaluation"}}).front();
+  const auto c = gemini_cases({{"stage3", ""}}, {Case{.name = "evaluation"}}).front();
   Booster booster(world(), make_plugin(c), make_options(c));
   auto run = booster.boost(make_inputs(c));
   double loss = 0;

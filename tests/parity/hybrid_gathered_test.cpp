@@ -12,14 +12,14 @@
 namespace trireme::tests {
 namespace {
 
-struct Row {
+struct GatheredRow {
   const char* name;
   std::string keys = "";
   std::int64_t tp = 1, pp = 1, micro_batch = 8, ahead = 0;
   std::int64_t gathers = 2;  ///< of all weights, per microbatch
 };
 
-Case case_of(const Row& row) {
+Case case_of(const GatheredRow& row) {
   return {.name = row.name,
           .samples = 32,
           .micro_batch = row.micro_batch,
@@ -32,7 +32,7 @@ Case case_of(const Row& row) {
           .pp = row.pp};
 }
 
-void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
+void PrintTo(const GatheredRow& row, std::ostream* out) { *out << row.name; }
 
 /// Elements of this rank's stages before they are sharded over the data-parallel ranks, and of their largest block.
 struct StageElements {
@@ -67,19 +67,20 @@ Sent step(Booster& booster, Boosted& run, bool narrow = false) {
   return {(elements("all_gather") - gathered) / k, (elements("reduce_scatter") - reduced) / k};
 }
 
-class HybridGathered : public testing::TestWithParam<Row> {};
+class HybridGathered : public testing::TestWithParam<GatheredRow> {};
 
 const std::string kChunks = "zero_bucket_size_in_m = 0.1\n";
 
 INSTANTIATE_TEST_SUITE_P(
     Rows, HybridGathered,
-    testing::Values(Row{"plain"}, Row{"ahead", "overlap_allgather = true", 1, 1, 8, 1}, Row{"accumulate", "", 1, 1, 1},
-                    Row{"offload", "cpu_offload = true", 1, 1, 2}, Row{"tp2", kChunks, 2, 1, 2},
-                    Row{"pp2", "", 1, 2, 1}, Row{"pp2_ahead", "overlap_allgather = true", 1, 2, 1, 1},
-                    Row{"gpipe", "pp_style = \"gpipe\"", 1, 2, 1},
-                    Row{"interleaved", "pp_style = \"interleaved\"\nnum_model_chunks = 2", 1, 2, 1},
-                    Row{"zb_h1", "pp_style = \"zb_h1\"", 1, 2, 1, 0, 3},
-                    Row{"zbv", "pp_style = \"zbv\"", 1, 2, 1, 0, 3}, Row{"tp2_pp2", kChunks, 2, 2, 1}),
+    testing::Values(GatheredRow{"plain"}, GatheredRow{"ahead", "overlap_allgather = true", 1, 1, 8, 1},
+                    GatheredRow{"accumulate", "", 1, 1, 1}, GatheredRow{"offload", "cpu_offload = true", 1, 1, 2},
+                    GatheredRow{"tp2", kChunks, 2, 1, 2}, GatheredRow{"pp2", "", 1, 2, 1},
+                    GatheredRow{"pp2_ahead", "overlap_allgather = true", 1, 2, 1, 1},
+                    GatheredRow{"gpipe", "pp_style = \"gpipe\"", 1, 2, 1},
+                    GatheredRow{"interleaved", "pp_style = \"interleaved\"\nnum_model_chunks = 2", 1, 2, 1},
+                    GatheredRow{"zb_h1", "pp_style = \"zb_h1\"", 1, 2, 1, 0, 3},
+                    GatheredRow{"zbv", "pp_style = \"zbv\"", 1, 2, 1, 0, 3}, GatheredRow{"tp2_pp2", kChunks, 2, 2, 1}),
     [](const auto& value) { return std::string(value.param.name); });
 
 // With N ranks and P elements in a rank's stages, the rank holds P/N of the weights, the gradients and each of the two

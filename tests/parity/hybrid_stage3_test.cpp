@@ -55,7 +55,7 @@ INSTANTIATE_TEST_SUITE_P(
 Held held_by(const Case& c) { return one_step(c); }
 
 // With replicas of the partitioned state every stage gives the same numbers, and each rank holds twice the state.
-TEST(Replicas, EqualOneProcessAndHoldMore) {
+TEST(HybridReplicas, EqualOneProcessAndHoldMore) {
   if (world().size() != 4) return;
   for (const int stage : {1, 2, 3}) {
     const auto with = [stage](const std::string& keys) {

@@ -9,18 +9,18 @@ namespace trireme::tests {
 namespace {
 
 /// Several small buckets.
-constexpr const char* kSmallBuckets = "zero_bucket_size_in_m = 0.001";
+constexpr const char* kSmallHybridBuckets = "zero_bucket_size_in_m = 0.001";
 
-struct LayoutSizes {
+struct HybridSizes {
   std::int64_t tp, zero, heads = 3;
 };
 
 /// Every case in every layout that is tried in this world.
-std::vector<Case> cross(const std::vector<LayoutSizes>& layouts, const std::vector<Case>& cases) {
+std::vector<Case> hybrid_cases(const std::vector<HybridSizes>& layouts, const std::vector<Case>& cases) {
   std::vector<Case> out;
   for (const auto& [tp, zero, heads] : layouts)
-    for (auto c : trireme::tests::cross(
-             "hybrid_parallel", kSmallBuckets,
+    for (auto c : cross(
+             "hybrid_parallel", kSmallHybridBuckets,
              {{fmt::format("tp{}_zero{}", tp, zero), fmt::format("tp_size = {}\nzero_stage = {}", tp, zero)}}, cases)) {
       c.tp = tp;
       c.heads = heads;
@@ -33,24 +33,22 @@ class Hybrid : public testing::TestWithParam<Case> {};
 
 TEST_P(Hybrid, EqualsOneProcess) { expect_same_as_one_process(GetParam()); }
 
-const auto kName = [](const auto& value) { return value.param.name; };
-
 // 3 heads on 2 ranks, 5 classes on 2, 3 and 4, 8 samples on 1 to 8; 19 samples in batches of 8: the third is ragged.
-INSTANTIATE_TEST_SUITE_P(
-    Layouts, Hybrid,
-    testing::ValuesIn(cross({{1, 0}, {1, 3}, {2, 0}, {2, 1}, {2, 2}, {2, 3}, {3, 0}, {4, 0, 4}, {4, 2, 6}, {4, 3, 6}},
-                            {Case{.name = "plain"}, Case{.name = "sgd_clip", .adamw = false, .max_norm = 0.5},
-                             Case{.name = "everything",
-                                  .micro_batch = 1,
-                                  .adamw = false,
-                                  .dropout = 0.2,
-                                  .max_norm = 0.3,
-                                  .recompute = true}})),
-    kName);
+INSTANTIATE_TEST_SUITE_P(Layouts, Hybrid,
+                         testing::ValuesIn(hybrid_cases(
+                             {{1, 0}, {1, 3}, {2, 0}, {2, 1}, {2, 2}, {2, 3}, {3, 0}, {4, 0, 4}, {4, 2, 6}, {4, 3, 6}},
+                             {Case{.name = "plain"}, Case{.name = "sgd_clip", .adamw = false, .max_norm = 0.5},
+                              Case{.name = "everything",
+                                   .micro_batch = 1,
+                                   .adamw = false,
+                                   .dropout = 0.2,
+                                   .max_norm = 0.3,
+                                   .recompute = true}})),
+                         kCaseName);
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, Hybrid,
-    testing::ValuesIn(cross(
+    testing::ValuesIn(hybrid_cases(
         {{2, 0}, {2, 2}, {2, 3}},
         {Case{.name = "one_bucket", .plugin = "zero_bucket_size_in_m = 12"},
          Case{.name = "accumulate", .micro_batch = 1},
@@ -78,50 +76,50 @@ INSTANTIATE_TEST_SUITE_P(
          Case{.name = "rare_accumulate", .micro_batch = 1, .adamw = false, .rare = true},
          Case{.name = "twice", .micro_batch = 1, .twice = true},
          Case{.name = "twice_recompute", .dropout = 0.2, .recompute = true, .twice = true}})),
-    kName);
+    kCaseName);
 
-INSTANTIATE_TEST_SUITE_P(
-    Options, Hybrid,
-    testing::ValuesIn(cross({{2, 1}, {2, 2}, {2, 3}},
-                            {Case{.name = "offload_late",
-                                  .max_norm = 0.5,
-                                  .plugin = "cpu_offload = true\noverlap_communication = false\noverlap_allgather = "
-                                            "true"}})),
-    kName);
+INSTANTIATE_TEST_SUITE_P(Options, Hybrid,
+                         testing::ValuesIn(hybrid_cases(
+                             {{2, 1}, {2, 2}, {2, 3}},
+                             {Case{.name = "offload_late",
+                                   .max_norm = 0.5,
+                                   .plugin = "cpu_offload = true\noverlap_communication = false\noverlap_allgather = "
+                                             "true"}})),
+                         kCaseName);
 
 constexpr const char* kAllKernels = "enable_fused_normalization = true\nenable_jit_fused = true";
 
 // Each choice of kernels alone; the ladder combines all of them in every kind of layout.
 INSTANTIATE_TEST_SUITE_P(
     Kernels, Hybrid,
-    testing::ValuesIn(
-        cross({{1, 0}, {2, 0}, {2, 2}},
-              {Case{.name = "scores", .plugin = "enable_flash_attention = false"},
-               Case{.name = "flash", .max_norm = 0.5, .plugin = "enable_flash_attention = true"},
-               Case{.name = "norm", .micro_batch = 1, .plugin = "enable_fused_normalization = true"},
-               Case{.name = "norm_dropout", .dropout = 0.2, .plugin = "enable_fused_normalization = true"},
-               Case{.name = "jit", .micro_batch = 1, .plugin = "enable_jit_fused = true"},
-               Case{.name = "jit_dropout", .dropout = 0.2, .recompute = true, .plugin = "enable_jit_fused = true"},
-               Case{.name = "all_frozen",
-                    .dropout = 0.2,
-                    .freeze = {"*layernorm_after.weight", "*intermediate*bias", "*layer.0.attention*"},
-                    .plugin = kAllKernels},
-               Case{.name = "all_optimization", .dropout = 0.2, .plugin = "enable_all_optimization = true"},
-               Case{.name = "half_recompute",
-                    .micro_batch = 2,
-                    .dropout = 0.2,
-                    .recompute = true,
-                    .layers = 3,
-                    .plugin = "recompute_ratio = 0.5"}})),
-    kName);
+    testing::ValuesIn(hybrid_cases(
+        {{1, 0}, {2, 0}, {2, 2}},
+        {Case{.name = "scores", .plugin = "enable_flash_attention = false"},
+         Case{.name = "flash", .max_norm = 0.5, .plugin = "enable_flash_attention = true"},
+         Case{.name = "norm", .micro_batch = 1, .plugin = "enable_fused_normalization = true"},
+         Case{.name = "norm_dropout", .dropout = 0.2, .plugin = "enable_fused_normalization = true"},
+         Case{.name = "jit", .micro_batch = 1, .plugin = "enable_jit_fused = true"},
+         Case{.name = "jit_dropout", .dropout = 0.2, .recompute = true, .plugin = "enable_jit_fused = true"},
+         Case{.name = "all_frozen",
+              .dropout = 0.2,
+              .freeze = {"*layernorm_after.weight", "*intermediate*bias", "*layer.0.attention*"},
+              .plugin = kAllKernels},
+         Case{.name = "all_optimization", .dropout = 0.2, .plugin = "enable_all_optimization = true"},
+         Case{.name = "half_recompute",
+              .micro_batch = 2,
+              .dropout = 0.2,
+              .recompute = true,
+              .layers = 3,
+              .plugin = "recompute_ratio = 0.5"}})),
+    kCaseName);
 
 class HybridPrecision : public testing::TestWithParam<Rounding> {};
 
 TEST_P(HybridPrecision, StaysNearFloat64) {
   for (const auto& c :
-       cross({{2, 0}, {2, 2}, {2, 3}},
-             {Case{.name = "easy"}, Case{.name = "fused", .plugin = kAllKernels},
-              Case{.name = "hard", .micro_batch = 1, .adamw = false, .max_norm = 0.5, .recompute = true}}))
+       hybrid_cases({{2, 0}, {2, 2}, {2, 3}},
+                    {Case{.name = "easy"}, Case{.name = "fused", .plugin = kAllKernels},
+                     Case{.name = "hard", .micro_batch = 1, .adamw = false, .max_norm = 0.5, .recompute = true}}))
     expect_near_float64(c, GetParam());
 }
 
@@ -133,7 +131,7 @@ INSTANTIATE_TEST_SUITE_P(Bounds, HybridPrecision,
 
 // A criterion that may use the outputs in any way gets complete logits.
 TEST(HybridRules, AUsersCriterionGetsCompleteLogits) {
-  for (const auto& c : cross({{2, 0}}, {Case{.name = "criterion", .steps = 1}})) {
+  for (const auto& c : hybrid_cases({{2, 0}}, {Case{.name = "criterion", .steps = 1}})) {
     Booster booster(world(), make_plugin(c), make_options(c));
     auto inputs = make_inputs(c);
     std::int64_t classes = 0;
@@ -158,7 +156,7 @@ struct Liar : Task {
 };
 
 TEST(HybridRules, ShardedLogitsNeedTheGivenCrossEntropy) {
-  for (const auto& c : cross({{2, 0}}, {Case{.name = "liar", .steps = 1}})) {
+  for (const auto& c : hybrid_cases({{2, 0}}, {Case{.name = "liar", .steps = 1}})) {
     Booster booster(world(), make_plugin(c), make_options(c));
     auto inputs = make_inputs(c);
     inputs.task = std::make_shared<Liar>();
@@ -171,13 +169,13 @@ TEST(HybridRules, ShardedLogitsNeedTheGivenCrossEntropy) {
 // Elements of activations sent in a step by the formulas of docs/parallelism.md, for b samples a rank, n tokens, width
 // h, l layers and k classes. The last layer computes the class token alone.
 TEST(HybridRules, TrafficMatchesTheFormulas) {
-  for (auto c : cross({{2, 0}, {3, 0}}, {Case{.name = "traffic", .steps = 1, .layers = 3},
-                                         Case{.name = "recompute", .steps = 1, .recompute = true, .layers = 3},
-                                         Case{.name = "gathered",
-                                         .steps = 1,
-                                         .recompute = true,
-                                         .layers = 3,
-                                         .plugin = "parallel_output = false"}})) {
+  for (auto c : hybrid_cases({{2, 0}, {3, 0}}, {Case{.name = "traffic", .steps = 1, .layers = 3},
+                                                Case{.name = "recompute", .steps = 1, .recompute = true, .layers = 3},
+                                                Case{.name = "gathered",
+                                                .steps = 1,
+                                                .recompute = true,
+                                                .layers = 3,
+                                                .plugin = "parallel_output = false"}})) {
     Booster booster(world(), make_plugin(c), make_options(c));
     auto run = booster.boost(make_inputs(c));
     run.loader->start_epoch(0);
@@ -203,7 +201,7 @@ TEST(HybridRules, PartialRecomputeCoversTheFirstBlocks) {
   if (!is_tried(2)) GTEST_SKIP() << "for 2 and 4 ranks";
   const auto reduced = [](const std::string& keys, bool recompute) {
     const auto c =
-        cross({{2, 0}}, {Case{.name = "part", .steps = 1, .recompute = recompute, .layers = 4, .plugin = keys}})
+        hybrid_cases({{2, 0}}, {Case{.name = "part", .steps = 1, .recompute = recompute, .layers = 4, .plugin = keys}})
             .front();
     Booster booster(world(), make_plugin(c), make_options(c));
     auto run = booster.boost(make_inputs(c));
@@ -226,16 +224,18 @@ TEST(HybridRules, PartialRecomputeCoversTheFirstBlocks) {
 
 TEST(HybridRules, KernelsForMissingLayersAreRefused) {
   for (const auto* key : {"enable_flash_attention", "enable_fused_normalization", "enable_jit_fused"}) {
-    const auto c = cross({{1, 0}}, {Case{.name = "adapted", .plugin = fmt::format("{} = true", key), .adapted = true}});
+    const auto c =
+        hybrid_cases({{1, 0}}, {Case{.name = "adapted", .plugin = fmt::format("{} = true", key), .adapted = true}});
     const auto inputs = make_inputs(c.front());
     EXPECT_THROW(make_plugin(c.front())->check_model(inputs.source, RunSettings{}), ConfigError) << key;
   }
   by_train_step(
-      cross({{1, 0}}, {Case{.name = "adapted", .plugin = "enable_all_optimization = true", .adapted = true}}).front());
+      hybrid_cases({{1, 0}}, {Case{.name = "adapted", .plugin = "enable_all_optimization = true", .adapted = true}})
+          .front());
 }
 
 TEST(HybridRules, ARankHoldsItsShareOfShardedWeights) {
-  for (const auto& c : cross({{2, 0}, {3, 0}}, {Case{.name = "memory", .hidden = 24, .layers = 2}})) {
+  for (const auto& c : hybrid_cases({{2, 0}, {3, 0}}, {Case{.name = "memory", .hidden = 24, .layers = 2}})) {
     Booster booster(world(), make_plugin(c), make_options(c));
     const auto run = booster.boost(make_inputs(c));
     std::int64_t held = 0;
@@ -260,13 +260,13 @@ TEST(HybridRules, ARankHoldsItsShareOfShardedWeights) {
 }
 
 TEST(HybridRules, EvaluationEqualsTorchDdp) {
-  for (const auto& c : cross({{1, 0}, {2, 0}, {2, 3}, {3, 0}, {4, 0, 4}}, {Case{.name = "evaluation"}}))
+  for (const auto& c : hybrid_cases({{1, 0}, {2, 0}, {2, 3}, {3, 0}, {4, 0, 4}}, {Case{.name = "evaluation"}}))
     expect_evaluation_of_torch_ddp(c);
 }
 
 TEST(HybridRules, ADropoutOfShardedFeaturesNeedsItsRole) {
   for (const auto& c :
-       cross({{2, 0}}, {Case{.name = "inside", .dropout = 0.2, .vocabulary = Case::Vocabulary::untied}})) {
+       hybrid_cases({{2, 0}}, {Case{.name = "inside", .dropout = 0.2, .vocabulary = Case::Vocabulary::untied}})) {
     Booster booster(world(), make_plugin(c), make_options(c));
     auto inputs = make_inputs(c);
     std::erase_if(inputs.source.policy.tensor,
@@ -284,7 +284,7 @@ TEST(HybridRules, ADropoutOfShardedFeaturesNeedsItsRole) {
 
 TEST(HybridRules, AModelWithoutAPolicyIsRefused) {
   if (world().size() == 1) return;
-  auto c = cross({{world().size(), 0}}, {Case{.name = "adapted", .adapted = true}}).front();
+  auto c = hybrid_cases({{world().size(), 0}}, {Case{.name = "adapted", .adapted = true}}).front();
   try {
     by_train_step(c);
     FAIL() << "sharded without a policy";

@@ -225,15 +225,15 @@ void step_by_hand(const Recipe& recipe, const std::string& name, at::Tensor valu
   }
 }
 
-struct Trained {
+struct TrainedAlone {
   Named weights, average;
   std::vector<double> losses;
 };
 
-Trained train_alone(const Recipe& recipe, const Named& start) {
+TrainedAlone train_alone(const Recipe& recipe, const Named& start) {
   const auto model = vit_of(recipe);
   nn::materialize(*model, 1, at::kDouble, at::kCPU);
-  Trained out;
+  TrainedAlone out;
   for (const auto& p : nn::parameters(*model)) {
     out.weights[p.name] = p.value;
     p.value.data().copy_(start.at(p.name));

@@ -189,7 +189,7 @@ TEST(Heads, RoundTrip) {
     }
 }
 
-struct Row {
+struct AttentionRow {
   std::int64_t query_tokens, tokens;
   bool causal = false;
   double dropout = 0;
@@ -199,21 +199,22 @@ struct Row {
 
 // The cases include causal attention, queries of the first token alone, and dropout with the mask of one process.
 TEST(RingAttention, EqualsOneRank) {
-  for (const auto& [query_tokens, tokens, causal, p, masked, kv_heads] : std::vector<Row>{{12, 12},
-                                                                                          {10, 10},
-                                                                                          {10, 10, true},
-                                                                                          {10, 10, false, 0.3},
-                                                                                          {10, 10, true, 0.3},
-                                                                                          {1, 10},
-                                                                                          {1, 10, false, 0.3},
-                                                                                          {2, 2},
-                                                                                          {2, 2, true},
-                                                                                          {1, 1, true},
-                                                                                          {7, 7, true, 0.5},
-                                                                                          {10, 10, false, 0, true},
-                                                                                          {10, 10, true, 0.3, true, 1},
-                                                                                          {1, 10, false, 0, true, 1},
-                                                                                          {9, 9, true, 0, false, 1}}) {
+  for (const auto& [query_tokens, tokens, causal, p, masked, kv_heads] :
+       std::vector<AttentionRow>{{12, 12},
+                                 {10, 10},
+                                 {10, 10, true},
+                                 {10, 10, false, 0.3},
+                                 {10, 10, true, 0.3},
+                                 {1, 10},
+                                 {1, 10, false, 0.3},
+                                 {2, 2},
+                                 {2, 2, true},
+                                 {1, 1, true},
+                                 {7, 7, true, 0.5},
+                                 {10, 10, false, 0, true},
+                                 {10, 10, true, 0.3, true, 1},
+                                 {1, 10, false, 0, true, 1},
+                                 {9, 9, true, 0, false, 1}}) {
     SCOPED_TRACE(fmt::format("{} of {}, causal {}, dropout {}, mask {}, {} key-value heads", query_tokens, tokens,
                              causal, p, masked, kv_heads));
     nn::Dropout dropout(p);

@@ -10,24 +10,24 @@ namespace trireme::tests {
 namespace {
 
 /// Several small buckets.
-constexpr const char* kSmallBuckets = "zero_bucket_size_in_m = 0.001";
+constexpr const char* kSmallSequenceBuckets = "zero_bucket_size_in_m = 0.001";
 
-struct LayoutSizes {
+struct SequenceSizes {
   const char* mode;
   std::int64_t tp = 1, sp = 1, zero = 0, heads = 3;
 };
 
-std::string keys(const LayoutSizes& s) {
+std::string sequence_keys(const SequenceSizes& s) {
   return fmt::format("sequence_parallelism_mode = \"{}\"\ntp_size = {}\nzero_stage = {}{}", s.mode, s.tp, s.zero,
                      s.sp > 1 ? fmt::format("\nsp_size = {}", s.sp) : "");
 }
 
 /// Every case in every layout that is tried in this world.
-std::vector<Case> cross(const std::vector<LayoutSizes>& layouts, const std::vector<Case>& cases) {
+std::vector<Case> sequence_cases(const std::vector<SequenceSizes>& layouts, const std::vector<Case>& cases) {
   std::vector<Case> out;
   for (const auto& s : layouts) {
     const auto name = fmt::format("{}_tp{}_sp{}_zero{}", s.mode, s.tp, s.sp, s.zero);
-    for (auto c : trireme::tests::cross("hybrid_parallel", kSmallBuckets, {{name, keys(s)}}, cases)) {
+    for (auto c : cross("hybrid_parallel", kSmallSequenceBuckets, {{name, sequence_keys(s)}}, cases)) {
       c.tp = s.tp * s.sp;
       c.sequence = true;
       c.heads = s.heads;
@@ -41,8 +41,6 @@ class Tokens : public testing::TestWithParam<Case> {};
 
 TEST_P(Tokens, EqualsOneProcess) { expect_same_as_one_process(GetParam()); }
 
-const auto kName = [](const auto& value) { return value.param.name; };
-
 // 10 tokens on 2, 3 and 4 ranks, 3 heads on 2, 8 samples on 1 and 2; the third batch is ragged.
 const std::vector<Case> kCases{
     Case{.name = "plain"}, Case{.name = "sgd_clip", .adamw = false, .max_norm = 0.5},
@@ -51,35 +49,35 @@ const std::vector<Case> kCases{
 
 INSTANTIATE_TEST_SUITE_P(
     SplitGather, Tokens,
-    testing::ValuesIn(cross(
+    testing::ValuesIn(sequence_cases(
         {{"split_gather", 2}, {"split_gather", 2, 1, 2}, {"split_gather", 3}, {"split_gather", 4, 1, 0, 4}}, kCases)),
-    kName);
+    kCaseName);
 
-INSTANTIATE_TEST_SUITE_P(Ring, Tokens,
-                         testing::ValuesIn(cross({{"ring", 2}, {"ring", 2, 1, 2}, {"ring", 3}, {"ring", 4, 1, 0, 4}},
-                                                 kCases)),
-                         kName);
+INSTANTIATE_TEST_SUITE_P(
+    Ring, Tokens,
+    testing::ValuesIn(sequence_cases({{"ring", 2}, {"ring", 2, 1, 2}, {"ring", 3}, {"ring", 4, 1, 0, 4}}, kCases)),
+    kCaseName);
 
 // 4 = dp 2 x sp 2, sp 2 x tp 2 (3 heads are 2 and 1 over tp: too few for all_to_all), and sp alone.
 INSTANTIATE_TEST_SUITE_P(AllToAll, Tokens,
-                         testing::ValuesIn(cross({{"all_to_all", 1, 2},
-                                                  {"all_to_all", 1, 2, 1},
-                                                  {"all_to_all", 1, 2, 2},
-                                                  {"all_to_all", 1, 3},
-                                                  {"all_to_all", 1, 4, 2, 6},
-                                                  {"all_to_all", 2, 2, 0, 6}},
-                                                 kCases)),
-                         kName);
+                         testing::ValuesIn(sequence_cases({{"all_to_all", 1, 2},
+                                                           {"all_to_all", 1, 2, 1},
+                                                           {"all_to_all", 1, 2, 2},
+                                                           {"all_to_all", 1, 3},
+                                                           {"all_to_all", 1, 4, 2, 6},
+                                                           {"all_to_all", 2, 2, 0, 6}},
+                                                          kCases)),
+                         kCaseName);
 
 INSTANTIATE_TEST_SUITE_P(RingAttn, Tokens,
-                         testing::ValuesIn(cross({{"ring_attn", 1, 2},
-                                                  {"ring_attn", 1, 2, 1},
-                                                  {"ring_attn", 1, 2, 2},
-                                                  {"ring_attn", 1, 3},
-                                                  {"ring_attn", 1, 4, 2},
-                                                  {"ring_attn", 2, 2, 1}},
-                                                 kCases)),
-                         kName);
+                         testing::ValuesIn(sequence_cases({{"ring_attn", 1, 2},
+                                                           {"ring_attn", 1, 2, 1},
+                                                           {"ring_attn", 1, 2, 2},
+                                                           {"ring_attn", 1, 3},
+                                                           {"ring_attn", 1, 4, 2},
+                                                           {"ring_attn", 2, 2, 1}},
+                                                          kCases)),
+                         kCaseName);
 
 /// 197 tokens, the number that images of 224 pixels have in patches of 16.
 const Case kManyTokens{.name = "many_tokens",
@@ -92,12 +90,12 @@ const Case kManyTokens{.name = "many_tokens",
                        .patch = 1};
 
 INSTANTIATE_TEST_SUITE_P(Long, Tokens,
-                         testing::ValuesIn(cross({{"split_gather", 4, 1, 0, 4},
-                                                  {"ring", 4, 1, 0, 4},
-                                                  {"all_to_all", 1, 4, 0, 6},
-                                                  {"ring_attn", 1, 4}},
-                                                 {kManyTokens})),
-                         kName);
+                         testing::ValuesIn(sequence_cases({{"split_gather", 4, 1, 0, 4},
+                                                           {"ring", 4, 1, 0, 4},
+                                                           {"all_to_all", 1, 4, 0, 6},
+                                                           {"ring_attn", 1, 4}},
+                                                          {kManyTokens})),
+                         kCaseName);
 
 /// Further cases of every mode, each in few layouts.
 const std::vector<Case> kMore{
@@ -114,24 +112,24 @@ const std::vector<Case> kMore{
     Case{.name = "twice_recompute", .micro_batch = 2, .dropout = 0.2, .recompute = true, .twice = true}};
 
 INSTANTIATE_TEST_SUITE_P(More, Tokens,
-                         testing::ValuesIn(cross({{"split_gather", 2, 1, 1},
-                                                  {"split_gather", 3},
-                                                  {"ring", 2},
-                                                  {"ring", 3},
-                                                  {"all_to_all", 1, 2},
-                                                  {"all_to_all", 1, 3},
-                                                  {"ring_attn", 1, 2},
-                                                  {"ring_attn", 1, 3}},
-                                                 kMore)),
-                         kName);
+                         testing::ValuesIn(sequence_cases({{"split_gather", 2, 1, 1},
+                                                           {"split_gather", 3},
+                                                           {"ring", 2},
+                                                           {"ring", 3},
+                                                           {"all_to_all", 1, 2},
+                                                           {"all_to_all", 1, 3},
+                                                           {"ring_attn", 1, 2},
+                                                           {"ring_attn", 1, 3}},
+                                                          kMore)),
+                         kCaseName);
 
 class TokensPrecision : public testing::TestWithParam<Rounding> {};
 
 TEST_P(TokensPrecision, StaysNearFloat64) {
   for (const auto& c :
-       cross({{"split_gather", 2}, {"ring", 2}, {"all_to_all", 1, 2, 1}, {"ring_attn", 1, 2, 2}},
-             {Case{.name = "easy"},
-              Case{.name = "hard", .micro_batch = 1, .adamw = false, .max_norm = 0.5, .recompute = true}}))
+       sequence_cases({{"split_gather", 2}, {"ring", 2}, {"all_to_all", 1, 2, 1}, {"ring_attn", 1, 2, 2}},
+                      {Case{.name = "easy"},
+                       Case{.name = "hard", .micro_batch = 1, .adamw = false, .max_norm = 0.5, .recompute = true}}))
     expect_near_float64(c, GetParam());
 }
 
@@ -163,12 +161,13 @@ std::map<std::string, std::uint64_t> sent_in_a_step(const Case& c, const std::st
 
 // Elements of activations sent in a step by the formulas of docs/parallelism.md, for b samples a rank, n tokens, width
 // h and l layers. The last layer computes the class token alone.
-constexpr std::uint64_t n = 10, l = 3;
+constexpr std::uint64_t kTrafficTokens = 10, kTrafficLayers = 3;
 const std::vector<Case> kTraffic{Case{.name = "traffic", .steps = 1, .layers = 3},
                                  Case{.name = "traffic_recompute", .steps = 1, .recompute = true, .layers = 3}};
 
 TEST(TokensRules, SplitGatherTrafficMatchesTheFormulas) {
-  for (const auto& c : cross({{"split_gather", 2}, {"split_gather", 3}}, kTraffic)) {
+  constexpr auto n = kTrafficTokens, l = kTrafficLayers;
+  for (const auto& c : sequence_cases({{"split_gather", 2}, {"split_gather", 3}}, kTraffic)) {
     std::uint64_t b = 0;
     auto sent = sent_in_a_step(c, "tp", b);
     const std::uint64_t h = static_cast<std::uint64_t>(c.hidden), times = c.recompute ? 2 : 1;
@@ -192,7 +191,8 @@ std::uint64_t slice(std::int64_t tokens, std::int64_t size, int ahead = 0) {
 }
 
 TEST(TokensRules, RingTrafficMatchesTheFormulas) {
-  for (const auto& c : cross({{"ring", 2}, {"ring", 3}}, kTraffic)) {
+  constexpr auto n = kTrafficTokens, l = kTrafficLayers;
+  for (const auto& c : sequence_cases({{"ring", 2}, {"ring", 3}}, kTraffic)) {
     if (world().size() != c.tp) continue;
     std::uint64_t b = 0;
     auto sent = sent_in_a_step(c, "tp", b);
@@ -209,7 +209,8 @@ TEST(TokensRules, RingTrafficMatchesTheFormulas) {
 }
 
 TEST(TokensRules, AllToAllTrafficMatchesTheFormulas) {
-  for (const auto& c : cross({{"all_to_all", 1, 2}, {"all_to_all", 1, 3}}, kTraffic)) {
+  constexpr auto n = kTrafficTokens, l = kTrafficLayers;
+  for (const auto& c : sequence_cases({{"all_to_all", 1, 2}, {"all_to_all", 1, 3}}, kTraffic)) {
     if (world().size() != c.tp) continue;
     std::uint64_t b = 0;
     auto sent = sent_in_a_step(c, "sp", b);
@@ -223,7 +224,8 @@ TEST(TokensRules, AllToAllTrafficMatchesTheFormulas) {
 }
 
 TEST(TokensRules, RingAttentionTrafficMatchesTheFormulas) {
-  for (const auto& c : cross({{"ring_attn", 1, 2}, {"ring_attn", 1, 3}}, kTraffic)) {
+  constexpr auto n = kTrafficTokens, l = kTrafficLayers;
+  for (const auto& c : sequence_cases({{"ring_attn", 1, 2}, {"ring_attn", 1, 3}}, kTraffic)) {
     if (world().size() != c.tp) continue;
     std::uint64_t b = 0;
     auto sent = sent_in_a_step(c, "sp", b);
@@ -236,7 +238,7 @@ TEST(TokensRules, RingAttentionTrafficMatchesTheFormulas) {
 
 // ZeRO shards over the ranks that split the tokens too.
 TEST(TokensRules, ARankHoldsItsShareOfTheState) {
-  for (const auto& c : cross({{"ring_attn", 1, 2, 2}}, {Case{.name = "memory"}})) {
+  for (const auto& c : sequence_cases({{"ring_attn", 1, 2, 2}}, {Case{.name = "memory"}})) {
     Booster booster(world(), make_plugin(c), make_options(c));
     const auto run = booster.boost(make_inputs(c));
     std::int64_t held = 0, full = 0;

@@ -72,17 +72,17 @@ MetricSums wrong_of(const nn::Tensors& outputs, const data::Batch& batch) {
   return {wrong, at::full_like(wrong, static_cast<double>(batch.size()))};
 }
 
-struct Layout {
+struct TrainerLayout {
   const char* plugin;
   PluginOptions options;
   int dp = 1;  ///< on this test's ranks
 };
 
-std::vector<Layout> layouts_on(int ranks) {
-  std::vector<Layout> all{{"torch_ddp", {}, ranks},
-                          {"low_level_zero", {{"stage", std::int64_t{2}}}, ranks},
-                          {"gemini", {}, ranks},
-                          {"hybrid_parallel", {{"zero_stage", std::int64_t{1}}}, ranks}};
+std::vector<TrainerLayout> layouts_on(int ranks) {
+  std::vector<TrainerLayout> all{{"torch_ddp", {}, ranks},
+                                 {"low_level_zero", {{"stage", std::int64_t{2}}}, ranks},
+                                 {"gemini", {}, ranks},
+                                 {"hybrid_parallel", {{"zero_stage", std::int64_t{1}}}, ranks}};
   if (ranks % 2 == 0) {
     all.push_back({"hybrid_parallel", {{"tp_size", std::int64_t{2}}}, ranks / 2});
     all.push_back({"hybrid_parallel", {{"pp_size", std::int64_t{2}}}, ranks / 2});
@@ -90,7 +90,7 @@ std::vector<Layout> layouts_on(int ranks) {
   return all;
 }
 
-struct Trained {
+struct TrainedAs {
   Shown shown;
   train::Predictions predictions;
   train::EvalResult evaluated;
@@ -98,7 +98,7 @@ struct Trained {
 };
 
 template <class T>
-Trained train_as(comm::World& world, const Layout& layout, const std::string& dir) {
+TrainedAs train_as(comm::World& world, const TrainerLayout& layout, const std::string& dir) {
   const auto data = make_data({.name = "trainer", .samples = kSamples});
   const SmallVit vit(*data);
   const auto shown = std::make_shared<Shown>();
@@ -129,7 +129,7 @@ Trained train_as(comm::World& world, const Layout& layout, const std::string& di
   const auto result = trainer.train();
   testing::internal::GetCapturedStdout();
   EXPECT_EQ(result.state.at.global_step, 6);
-  Trained out{.shown = *shown, .predictions = trainer.predict(data), .evaluated = trainer.evaluate(), .weights = {}};
+  TrainedAs out{.shown = *shown, .predictions = trainer.predict(data), .evaluated = trainer.evaluate(), .weights = {}};
   out.weights = gathered(trainer.boosted().model->weights(), trainer.booster().mesh());
   return out;
 }

@@ -50,9 +50,9 @@ std::vector<std::string> names_of(const Kind& kind) {
   return {"q_proj", "k_proj", "v_proj"};
 }
 
-class Embed : public nn::Block {
+class EmbedTokens : public nn::Block {
  public:
-  Embed(const Kind& kind, std::shared_ptr<nn::Embedding> ids)
+  EmbedTokens(const Kind& kind, std::shared_ptr<nn::Embedding> ids)
       : ids_(register_module("ids", std::move(ids))),
         dropout_(register_module("dropout", std::make_shared<nn::Dropout>(kind.dropout))) {
     if (!kind.modern) declare("places", places_, {kLongest, ids_->options().features}, nn::Init::normal(0, 0.5));
@@ -105,11 +105,11 @@ class Encoder : public nn::Block {
   std::shared_ptr<nn::Dropout> dropout_;
 };
 
-/// Scores of every token, or of the sample by its first token.
-class Scores : public nn::Block {
+/// TokenScores of every token, or of the sample by its first token.
+class TokenScores : public nn::Block {
  public:
-  Scores(std::shared_ptr<nn::Unary> norm, std::shared_ptr<nn::Unary> read, std::shared_ptr<nn::Embedding> ids,
-         std::shared_ptr<nn::Linear> head)
+  TokenScores(std::shared_ptr<nn::Unary> norm, std::shared_ptr<nn::Unary> read, std::shared_ptr<nn::Embedding> ids,
+              std::shared_ptr<nn::Linear> head)
       : norm_(register_module("norm", std::move(norm))), read_(register_module("read", std::move(read))) {
     if (head) head_ = register_module("head", std::move(head));
     if (!head_) ids_ = register_module("ids", std::move(ids));
@@ -134,7 +134,7 @@ class Transformer : public nn::Model {
     const auto width = kind.heads * kHeadSize;
     const auto ids =
         register_module("ids", std::make_shared<nn::Embedding>(nn::Embedding::Options{kTokenIds, width, 0.6}));
-    add_block(register_module("embed", std::make_shared<Embed>(kind, ids)));
+    add_block(register_module("embed", std::make_shared<EmbedTokens>(kind, ids)));
     const auto rotary =
         kind.modern ? std::make_shared<const nn::Rotary>(nn::Rotary::Options{.head_size = kHeadSize}) : nullptr;
     for (const auto* name : {"layer0", "layer1", "layer2"})
@@ -147,7 +147,7 @@ class Transformer : public nn::Model {
     const auto last = register_module("norm", norm(kind, width));
     std::shared_ptr<nn::Linear> head;
     if (!kind.tied) head = register_module("head", linear(width, kTokenIds));
-    add_block(std::make_shared<Scores>(last, read, ids, head));
+    add_block(std::make_shared<TokenScores>(last, read, ids, head));
     finish();
   }
   std::vector<std::string> input_names() const override { return {"input_ids"}; }
@@ -191,15 +191,15 @@ const std::vector<Kind>& kinds() {
 }
 
 /// A model to train, with its policy.
-struct Trained {
+struct TrainedModel {
   std::string name, task;
   MakeModel make;
   nn::Policy policy;
 };
 
 /// A model as [model] name selects it.
-Trained selected(const std::string& name, const std::string& model, const std::string& task,
-                 const std::vector<std::pair<std::string, FieldValue>>& own) {
+TrainedModel selected(const std::string& name, const std::string& model, const std::string& task,
+                      const std::vector<std::pair<std::string, FieldValue>>& own) {
   const auto kind = models::all_models().at(model);
   const std::shared_ptr<void> options = kind->default_options();
   std::vector<std::pair<std::string, FieldValue>> values{
@@ -217,7 +217,8 @@ Trained selected(const std::string& name, const std::string& model, const std::s
 }
 
 /// One of these models with adapters.
-Trained with_adapters(const std::vector<Trained>& all, const std::string& name, const nn::LoraOptions& options) {
+TrainedModel with_adapters(const std::vector<TrainedModel>& all, const std::string& name,
+                           const nn::LoraOptions& options) {
   auto out = *std::find_if(all.begin(), all.end(), [&](const auto& trained) { return trained.name == name; });
   out.name = "lora_" + name;
   out.make = [make = out.make, options] {
@@ -228,8 +229,8 @@ Trained with_adapters(const std::vector<Trained>& all, const std::string& name, 
   return out;
 }
 
-std::vector<Trained> all_trained() {
-  std::vector<Trained> all;
+std::vector<TrainedModel> all_trained() {
+  std::vector<TrainedModel> all;
   for (const auto& kind : kinds())
     all.push_back({kind.name, kind.task, [&kind] { return std::make_shared<Transformer>(kind); }, policy_of(kind)});
   all.push_back(selected("bert_masked_lm", "bert", "masked_lm", {{"dropout", 0.2}, {"attention_dropout", 0.1}}));

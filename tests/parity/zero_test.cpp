@@ -15,7 +15,7 @@ namespace {
 /// Several small buckets; some parameters are larger than a bucket, some smaller than a rank's part of one.
 constexpr const char* kSmallBuckets = "reduce_bucket_size_in_m = 0.001";
 
-std::vector<Case> cross(const std::vector<Layout>& layouts, const std::vector<Case>& cases) {
+std::vector<Case> zero_cases(const std::vector<Layout>& layouts, const std::vector<Case>& cases) {
   return cross("low_level_zero", kSmallBuckets, layouts, cases);
 }
 
@@ -23,12 +23,10 @@ class Zero : public testing::TestWithParam<Case> {};
 
 TEST_P(Zero, EqualsOneProcess) { expect_same_as_one_process(GetParam()); }
 
-const auto kName = [](const auto& value) { return value.param.name; };
-
 // 19 samples in batches of 8: the third is ragged, with 3 samples, fewer than four ranks.
 INSTANTIATE_TEST_SUITE_P(
     Stages, Zero,
-    testing::ValuesIn(cross(
+    testing::ValuesIn(zero_cases(
         {{"stage1", "stage = 1"}, {"stage2", "stage = 2"}},
         {Case{.name = "plain"}, Case{.name = "sgd", .adamw = false},
          Case{.name = "one_bucket", .plugin = "reduce_bucket_size_in_m = 12"},
@@ -48,23 +46,24 @@ INSTANTIATE_TEST_SUITE_P(
          Case{.name = "adapted", .max_norm = 0.5, .adapted = true},
          Case{.name = "rare_accumulate", .micro_batch = 1, .adamw = false, .rare = true},
          Case{.name = "unused_recompute_sgd", .adamw = false, .recompute = true, .unused_block = true}})),
-    kName);
+    kCaseName);
 
-INSTANTIATE_TEST_SUITE_P(Options, Zero,
-                         testing::ValuesIn(cross({{"late", "stage = 2\noverlap_communication = false"},
-                                                  {"gather", "stage = 1\noverlap_allgather = true"},
-                                                  {"offload", "stage = 2\ncpu_offload = true"},
-                                                  {"hold", "stage = 2\nno_sync = true"}},
-                                                 {Case{.name = "accumulate_clip", .micro_batch = 1, .max_norm = 0.5},
-                                                  Case{.name = "recompute", .dropout = 0.3, .recompute = true}})),
-                         kName);
+INSTANTIATE_TEST_SUITE_P(
+    Options, Zero,
+    testing::ValuesIn(zero_cases({{"late", "stage = 2\noverlap_communication = false"},
+                                  {"gather", "stage = 1\noverlap_allgather = true"},
+                                  {"offload", "stage = 2\ncpu_offload = true"},
+                                  {"hold", "stage = 2\nno_sync = true"}},
+                                 {Case{.name = "accumulate_clip", .micro_batch = 1, .max_norm = 0.5},
+                                  Case{.name = "recompute", .dropout = 0.3, .recompute = true}})),
+    kCaseName);
 
 TEST(ZeroGroups, TwoCopiesEqualOneProcess) {
   if (world().size() % 2 != 0) return;
   for (const char* stage : {"stage = 1", "stage = 2"})
-    for (auto c :
-         cross({{"copies", fmt::format("{}\nextra_dp_size = 2", stage)}},
-               {Case{.name = "clip", .micro_batch = 1, .max_norm = 0.5}, Case{.name = "unused", .unused_block = true}}))
+    for (auto c : zero_cases(
+             {{"copies", fmt::format("{}\nextra_dp_size = 2", stage)}},
+             {Case{.name = "clip", .micro_batch = 1, .max_norm = 0.5}, Case{.name = "unused", .unused_block = true}}))
       expect_same_as_one_process(c);
 }
 
@@ -74,9 +73,9 @@ class ZeroPrecision : public testing::TestWithParam<Rounding> {};
 // weights and rounds only in products; here weights, activations and gradients are in half precision.
 TEST_P(ZeroPrecision, StaysNearFloat64) {
   for (const auto& c :
-       cross({{"stage1", "stage = 1"}, {"stage2", "stage = 2\ngrad_accum_dtype = \"fp32\""}},
-             {Case{.name = "easy"},
-              Case{.name = "hard", .micro_batch = 1, .adamw = false, .max_norm = 0.5, .recompute = true}}))
+       zero_cases({{"stage1", "stage = 1"}, {"stage2", "stage = 2\ngrad_accum_dtype = \"fp32\""}},
+                  {Case{.name = "easy"},
+                   Case{.name = "hard", .micro_batch = 1, .adamw = false, .max_norm = 0.5, .recompute = true}}))
     expect_near_float64(c, GetParam());
 }
 
@@ -96,7 +95,8 @@ void expect_losses_near(Case c, double bound) {
 
 TEST(ZeroRules, OptionsThatRoundStayNearFloat64) {
   const auto one = [](const char* keys, const char* precision) {
-    return cross({{"rounds", keys}}, {Case{.name = keys, .micro_batch = 4, .max_norm = 0.5, .precision = precision}})
+    return zero_cases({{"rounds", keys}},
+                      {Case{.name = keys, .micro_batch = 4, .max_norm = 0.5, .precision = precision}})
         .front();
   };
   expect_losses_near(one("communication_dtype = \"bf16\"", "fp32"), 2e-3);
@@ -110,7 +110,7 @@ TEST(ZeroRules, OptionsThatRoundStayNearFloat64) {
 }
 
 TEST(ZeroRules, NormTypeInfIsTheLargestElement) {
-  const auto c = cross({{"inf", "norm_type = \"inf\""}}, {Case{.name = "norm", .steps = 1}}).front();
+  const auto c = zero_cases({{"inf", "norm_type = \"inf\""}}, {Case{.name = "norm", .steps = 1}}).front();
   double largest = 0;
   const auto& expected = reference(c);
   for (const auto& [name, gradient] : expected.gradients.front())
@@ -119,8 +119,8 @@ TEST(ZeroRules, NormTypeInfIsTheLargestElement) {
 }
 
 TEST(ZeroRules, AStepThatOverflowsIsSkippedOnEveryRank) {
-  for (auto c : cross({{"stage1", "stage = 1"}, {"stage2", "stage = 2"}},
-                      {Case{.name = "overflow", .steps = 1, .precision = "fp16", .initial_scale = 1e30}})) {
+  for (auto c : zero_cases({{"stage1", "stage = 1"}, {"stage2", "stage = 2"}},
+                           {Case{.name = "overflow", .steps = 1, .precision = "fp16", .initial_scale = 1e30}})) {
     const auto trace = by_train_step(c);
     for (const auto& [name, value] : start(c))
       EXPECT_TRUE(at::equal(trace.weights.at(name), value.to(at::kFloat))) << name;
@@ -128,8 +128,8 @@ TEST(ZeroRules, AStepThatOverflowsIsSkippedOnEveryRank) {
 }
 
 TEST(ZeroRules, AGradientThatIsNotFiniteChangesNothing) {
-  for (const auto& c : cross({{"stage1", "stage = 1"}, {"stage2", "stage = 2"}, {"offload", "cpu_offload = true"}},
-                             {Case{.name = "not_finite", .micro_batch = 2, .max_norm = 0.5, .precision = "fp32"}}))
+  for (const auto& c : zero_cases({{"stage1", "stage = 1"}, {"stage2", "stage = 2"}, {"offload", "cpu_offload = true"}},
+                                  {Case{.name = "not_finite", .micro_batch = 2, .max_norm = 0.5, .precision = "fp32"}}))
     expect_not_finite_is_skipped(c);
 }
 

@@ -1,9 +1,11 @@
 // main() of every multi-rank test. It fails when the number of ranks is not the one that CTest set, or the device does
-// not exist. Rank 0 prints GoogleTest's output, and the other ranks only their failures.
+// not exist. An argument names files: `parity hybrid` runs the tests of hybrid_*.cpp alone. Rank 0 prints GoogleTest's
+// output, and the other ranks only their failures.
 #include <gtest/gtest.h>
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <memory>
 #include <string>
 
@@ -32,10 +34,33 @@ static std::unique_ptr<comm::World> start(const LaunchInfo& info) {
     return nullptr;
   }
 }
+
+/// Leaves the suites of other files out. False if no suite is in files of that name.
+static bool select_files(const std::string& name) {
+  auto filter = ::testing::GTEST_FLAG(filter);
+  filter += filter.find('-') == std::string::npos ? '-' : ':';
+  const auto& tests = *::testing::UnitTest::GetInstance();
+  bool found = false;
+  for (int i = 0; i < tests.total_test_suite_count(); ++i) {
+    const auto& suite = *tests.GetTestSuite(i);
+    const auto file = std::filesystem::path(suite.GetTestInfo(0)->file()).filename().string();
+    if (file.starts_with(name + "_")) {
+      found = true;
+    } else {
+      filter += std::string(suite.name()) + ".*:";
+    }
+  }
+  ::testing::GTEST_FLAG(filter) = filter;
+  return found;
+}
 }  // namespace trireme::tests
 
 int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
+  if (argc > 1 && !trireme::tests::select_files(argv[1])) {
+    std::fprintf(stderr, "no test is in files %s_*.cpp\n", argv[1]);
+    return 1;
+  }
   const auto info = trireme::detect_launch();
   const auto world = trireme::tests::start(info);
   if (!world) return 1;
