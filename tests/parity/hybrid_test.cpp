@@ -24,9 +24,9 @@ std::vector<Case> cross(const std::vector<LayoutSizes>& layouts, const std::vect
              {{fmt::format("tp{}_zero{}", tp, zero), fmt::format("tp_size = {}\nzero_stage = {}", tp, zero)}}, cases)) {
       c.tp = tp;
       c.heads = heads;
-      if (is_tried(c.tp)) out.push_back(std::move(c));
+      out.push_back(std::move(c));
     }
-  return out;
+  return tried(std::move(out));
 }
 
 class Hybrid : public testing::TestWithParam<Case> {};
@@ -283,7 +283,7 @@ TEST(HybridRules, ADropoutOfShardedFeaturesNeedsItsRole) {
 }
 
 TEST(HybridRules, AModelWithoutAPolicyIsRefused) {
-  if (world().size() == 1) return;
+  if (world().size() == 1) GTEST_SKIP() << "needs more ranks";
   auto c = cross({{world().size(), 0}}, {Case{.name = "adapted", .adapted = true}}).front();
   try {
     by_train_step(c);

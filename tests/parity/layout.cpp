@@ -82,6 +82,13 @@ bool is_tried(std::int64_t ranks) {
   return size % ranks == 0 && (ranks == 1 || size <= 2 * ranks);
 }
 
+std::vector<Case> tried(std::vector<Case> cases) {
+  std::erase_if(cases, [](const Case& c) { return !is_tried(c.tp * c.pp); });
+  const auto skip = [] { GTEST_SKIP() << "no layout for this number of ranks"; };
+  if (cases.empty() && testing::UnitTest::GetInstance()->current_test_info() != nullptr) skip();
+  return cases;
+}
+
 std::vector<Case> cross(const std::string& plugin, const std::string& usual, const std::vector<Layout>& layouts,
                         const std::vector<Case>& cases) {
   std::vector<Case> out;

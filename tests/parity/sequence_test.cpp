@@ -31,10 +31,10 @@ std::vector<Case> cross(const std::vector<LayoutSizes>& layouts, const std::vect
       c.tp = s.tp * s.sp;
       c.sequence = true;
       c.heads = s.heads;
-      if (is_tried(c.tp)) out.push_back(std::move(c));
+      out.push_back(std::move(c));
     }
   }
-  return out;
+  return tried(std::move(out));
 }
 
 class Tokens : public testing::TestWithParam<Case> {};
@@ -192,8 +192,8 @@ std::uint64_t slice(std::int64_t tokens, std::int64_t size, int ahead = 0) {
 }
 
 TEST(TokensRules, RingTrafficMatchesTheFormulas) {
+  if (world().size() > 3) GTEST_SKIP() << "for 2 and 3 ranks";
   for (const auto& c : cross({{"ring", 2}, {"ring", 3}}, kTraffic)) {
-    if (world().size() != c.tp) continue;
     std::uint64_t b = 0;
     auto sent = sent_in_a_step(c, "tp", b);
     const std::uint64_t h = static_cast<std::uint64_t>(c.hidden), times = c.recompute ? 2 : 1;
@@ -209,8 +209,8 @@ TEST(TokensRules, RingTrafficMatchesTheFormulas) {
 }
 
 TEST(TokensRules, AllToAllTrafficMatchesTheFormulas) {
+  if (world().size() > 3) GTEST_SKIP() << "for 2 and 3 ranks";
   for (const auto& c : cross({{"all_to_all", 1, 2}, {"all_to_all", 1, 3}}, kTraffic)) {
-    if (world().size() != c.tp) continue;
     std::uint64_t b = 0;
     auto sent = sent_in_a_step(c, "sp", b);
     const std::uint64_t h = static_cast<std::uint64_t>(c.hidden), times = c.recompute ? 2 : 1;
@@ -223,8 +223,8 @@ TEST(TokensRules, AllToAllTrafficMatchesTheFormulas) {
 }
 
 TEST(TokensRules, RingAttentionTrafficMatchesTheFormulas) {
+  if (world().size() > 3) GTEST_SKIP() << "for 2 and 3 ranks";
   for (const auto& c : cross({{"ring_attn", 1, 2}, {"ring_attn", 1, 3}}, kTraffic)) {
-    if (world().size() != c.tp) continue;
     std::uint64_t b = 0;
     auto sent = sent_in_a_step(c, "sp", b);
     const std::uint64_t h = static_cast<std::uint64_t>(c.hidden), times = c.recompute ? 2 : 1;
