@@ -19,7 +19,7 @@ class DataParallel : public testing::TestWithParam<Case> {};
 
 TEST_P(DataParallel, EqualsOneProcess) { expect_same_as_one_process(GetParam()); }
 
-// 19 samples in batches of 8: the third is ragged, with 3 samples, fewer than four ranks.
+// 11 samples in batches of 8: the second is ragged, with 3 samples, fewer than four ranks.
 INSTANTIATE_TEST_SUITE_P(
     Ladder, DataParallel,
     testing::Values(

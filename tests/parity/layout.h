@@ -29,7 +29,7 @@ struct Rounding {
   const char* precision;
   double loss, weights;
 };
-void expect_near_float64(const Case& c, const Rounding& bound);
+void expect_near_float64(Case c, const Rounding& bound);
 
 /// A named configuration of a plugin.
 struct Layout {

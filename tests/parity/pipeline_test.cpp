@@ -46,7 +46,7 @@ TEST_P(Pipeline, EqualsOneProcess) { expect_same_as_one_process(GetParam()); }
 
 const auto kName = [](const auto& value) { return value.param.name; };
 
-// 8 samples in 1 to 8 microbatches; 19 samples in batches of 8: the third is ragged.
+// 8 samples in 1 to 8 microbatches; 11 samples in batches of 8: the second is ragged.
 INSTANTIATE_TEST_SUITE_P(
     Schedules, Pipeline,
     testing::ValuesIn(
@@ -184,7 +184,7 @@ TEST(PipelineRules, AGradientThatIsNotFiniteChangesNothing) {
 TEST(PipelineRules, EvaluationEqualsTorchDdp) {
   for (const auto& c :
        cross({{"1f1b", 2}, {"zbv", 2}, {"interleaved", 2, 1, 0, kTwoChunks}, {"gpipe", 4}, {"1f1b", 2, 1, 3}},
-             {Case{.name = "evaluation"}}))
+             {Case{.name = "evaluation", .samples = 19}}))
     expect_evaluation_of_torch_ddp(c);
 }
 

@@ -43,7 +43,7 @@ TEST_P(Tokens, EqualsOneProcess) { expect_same_as_one_process(GetParam()); }
 
 const auto kName = [](const auto& value) { return value.param.name; };
 
-// 10 tokens on 2, 3 and 4 ranks, 3 heads on 2, 8 samples on 1 and 2; the third batch is ragged.
+// 10 tokens on 2, 3 and 4 ranks, 3 heads on 2, 8 samples on 1 and 2; the second batch is ragged.
 const std::vector<Case> kCases{
     Case{.name = "plain"}, Case{.name = "sgd_clip", .adamw = false, .max_norm = 0.5},
     Case{.name = "dropout", .dropout = 0.2},
