@@ -1,11 +1,14 @@
 #!/usr/bin/env bash
 # Runs a fuzz target of tests/fuzz: scripts/fuzz.sh safetensors|manifest SECONDS [--keep]
+#                                   scripts/fuzz.sh safetensors|manifest --inputs N    the same N inputs each time
 # It begins with the committed corpus. An input that crashes, leaks or takes 20 s is written to build/fuzz, and its path
 # is printed: `build/release/tests/fuzz/fuzz_NAME PATH` runs it alone. --keep: what was found is added to the corpus,
 # which is then minimised.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-target=$1 seconds=$2 keep=${3:-}
+target=$1 keep=${3:-}
+limits=(-max_total_time="$2")
+[ "$2" != --inputs ] || limits=(-seed=1 -runs="$3")
 program=${TRIREME_FUZZ_PROGRAMS:-build/release/tests/fuzz}/fuzz_$target
 corpus=tests/fuzz/corpus/$target
 [ -x "$program" ] || { echo "fuzz.sh: $program is not built; it needs clang and libclang-rt-dev"; exit 2; }
@@ -18,7 +21,7 @@ mkdir -p build/fuzz "$found/new"
 export ASAN_OPTIONS=detect_container_overflow=0:detect_odr_violation=0
 export UBSAN_OPTIONS=print_stacktrace=1
 common=(-max_len=4096 -timeout=20 -rss_limit_mb=3000 -dict=tests/fuzz/json.dict)
-"$program" "${common[@]}" -max_total_time="$seconds" -print_final_stats=1 -verbosity=1 \
+"$program" "${common[@]}" "${limits[@]}" -print_final_stats=1 -verbosity=1 \
   -artifact_prefix="build/fuzz/$target-" "$found/new" "$corpus"
 [ "$keep" = --keep ] || exit 0
 # The seeds, and of all else one input for each edge of the code: a file for each count of an edge would be thousands.

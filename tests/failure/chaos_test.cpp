@@ -28,17 +28,18 @@ const char* const kTrain =
     "epochs = 6\nglobal_batch = 8\neval_every = 4\nmax_norm = 1.0\nema_decay = 0.9\nbest = \"validation.loss\"\n";
 
 struct Layout {
-  const char* what;
+  std::string what;
   int ranks;
   std::vector<std::string> before, after;  ///< of the command's own words
 };
+void PrintTo(const Layout& layout, std::ostream* out) { *out << layout.what; }
 
 const std::vector<Layout>& layouts() {
   static const std::vector<Layout> all{
-      {"one process", 1, {}, {}},
-      {"ZeRO", 2, {}, {"--ranks", "2", "--set", "parallel.plugin=low_level_zero"}},
-      {"a pipeline", 2, {}, {"--ranks", "2", "--set", "parallel.pp=2", "--set", "train.micro_batch=2"}},
-      {"trireme launch", 2, {"launch", "-n", "2"}, {}},
+      {"one_process", 1, {}, {}},
+      {"zero", 2, {}, {"--ranks", "2", "--set", "parallel.plugin=low_level_zero"}},
+      {"pipeline", 2, {}, {"--ranks", "2", "--set", "parallel.pp=2", "--set", "train.micro_batch=2"}},
+      {"trireme_launch", 2, {"launch", "-n", "2"}, {}},
   };
   return all;
 }
@@ -109,9 +110,9 @@ Straight run_straight(const Layout& layout) {
   return out;
 }
 
-class Chaos {
+class Disturber {
  public:
-  explicit Chaos(unsigned seed) : random_(seed) {}
+  explicit Disturber(unsigned seed) : random_(seed) {}
 
   /// Disturbs runs of the layout until there were so many disturbances.
   void disturb(const Layout& layout, const Straight& straight, int wanted) {
@@ -242,22 +243,26 @@ class Chaos {
   int ranks_killed_ = 0, jobs_killed_ = 0, killed_at_operation_ = 0, errors_ = 0, in_saves_ = 0, runs_ = 0;
 };
 
-TEST(Chaos, ADisturbedRunEndsAsAnUndisturbedOne) {
+class Chaos : public testing::TestWithParam<Layout> {};
+
+TEST_P(Chaos, ADisturbedRunEndsAsAnUndisturbedOne) {
   const char *wanted = std::getenv("TRIREME_TEST_REPEAT"), *given = std::getenv("TRIREME_TEST_SEED");
   const int repeats = wanted == nullptr ? 1 : std::max(1, std::atoi(wanted));
   const auto seed = given == nullptr ? std::random_device()() : static_cast<unsigned>(std::atoll(given));
   std::printf("TRIREME_TEST_SEED=%u\n", seed);
   std::fflush(stdout);
-  Chaos chaos(seed);
-  std::vector<Straight> straight;
-  for (const auto& layout : layouts()) straight.push_back(run_straight(layout));
+  Disturber disturber(seed);
+  const auto straight = run_straight(GetParam());
   for (int repeat = 0; repeat < repeats && !HasFailure(); ++repeat) {
-    for (std::size_t i = 0; i < straight.size(); ++i) chaos.disturb(layouts()[i], straight[i], kDisturbances);
-    chaos.report(seed);
+    disturber.disturb(GetParam(), straight, kDisturbances);
+    disturber.report(seed);
     std::fflush(stdout);
   }
-  EXPECT_TRUE(HasFailure() || chaos.total() >= 60 * repeats);
+  EXPECT_TRUE(HasFailure() || disturber.total() >= kDisturbances * repeats);
 }
+
+INSTANTIATE_TEST_SUITE_P(Layouts, Chaos, testing::ValuesIn(layouts()),
+                         [](const auto& test) { return test.param.what; });
 
 }  // namespace
 }  // namespace trireme::tests

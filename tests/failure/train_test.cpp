@@ -163,8 +163,10 @@ TEST(Train, RefusesAPluginOfAnotherVersion) {
   // A refusal shows both of the values that must agree.
   const std::vector<std::pair<std::string, std::vector<std::string>>> stale{
       {TRIREME_STALE_ABI, {"ABI 0", "this is plugin ABI "}}, {TRIREME_STALE_VERSION, {"0.0.1", TRIREME_TEST_VERSION}}};
-  for (const auto& [file, values] : stale)
-    for (const auto& value : values) expect_only_refusal(run.train(2, {"--set", "parallel.plugin=" + file}), 2, value);
+  for (const auto& [file, values] : stale) {
+    const auto result = run.train(2, {"--set", "parallel.plugin=" + file});
+    for (const auto& value : values) expect_only_refusal(result, 2, value);
+  }
   expect_only_refusal(run.train(1, {"--set", "parallel.plugin=torch_dpp"}), 2, "did you mean \"torch_ddp\"?");
   expect_only_refusal(run.train(1, {"--set", "parallel.plugin=/nowhere/x.so"}), 2, "/nowhere/x.so");
   EXPECT_FALSE(fs::exists(run.dir()));

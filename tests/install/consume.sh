@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs a build into a new folder, builds the examples against that alone, and runs them.
-#   consume.sh BUILD SOURCE
+#   consume.sh BUILD SOURCE [EXAMPLE]     with train_from_cpp as the EXAMPLE: only that one, and the installed command
 set -euo pipefail
 build=$(cd "$1" && pwd)
 source=$(cd "$2" && pwd)
@@ -23,7 +23,9 @@ while read -r file; do
   fi
 done < <(find "$prefix" -type f \( -name '*.so*' -o -perm -100 \))
 
-for example in train_from_cpp own_model own_loop my_plugin own_policy own_everything; do
+examples=(train_from_cpp own_model own_loop my_plugin own_policy own_everything)
+[ $# = 2 ] || examples=("$3")
+for example in "${examples[@]}"; do
   cmake -S "$source/examples/$example" -B "$example" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >"$example.log" 2>&1 &&
     cmake --build "$example" >>"$example.log" 2>&1 || { cat "$example.log"; exit 1; }
 done
@@ -36,6 +38,11 @@ mpirun -n 2 --oversubscribe --bind-to none --mca mpi_yield_when_idle 1 train_fro
 tail -n 2 alone.txt both.txt
 # The first epoch, to 4 digits: later ones differ in the last digits, for sums are taken in another order.
 [ "$(grep -m1 -o 'loss [0-9]*\.[0-9]\{4\}' alone.txt)" = "$(grep -m1 -o 'loss [0-9]*\.[0-9]\{4\}' both.txt)" ]
+
+if [ $# = 3 ]; then
+  "$prefix/bin/trireme" train "$source/configs/leaves_vit.toml" --ranks 2 --set train.max_steps=2 --set data.images=60
+  exit
+fi
 
 echo "== a model of one's own, alone and on 2 tensor-parallel ranks"
 own_model/own_model train.max_steps=3 2>own_alone.txt || { cat own_alone.txt; exit 1; }

@@ -39,6 +39,8 @@ inline torch::optim::AdamW user_adamw(UserNet& net) {
 }
 
 /// Two epochs of a case that user_adamw() trains: 19 samples in steps of 8, 8 and 3.
-inline Case user_case() { return {.name = "user", .steps = 6, .max_norm = 0.5, .no_decay = {"bias"}, .adapted = true}; }
+inline Case user_case() {
+  return {.name = "user", .samples = 19, .steps = 6, .max_norm = 0.5, .no_decay = {"bias"}, .adapted = true};
+}
 
 }  // namespace trireme::tests

@@ -109,7 +109,7 @@ struct Program {
         std::forward<Optimizer>(adamw));
     accelerator.load_state(dir);
     std::int64_t batches = 0;
-    const auto epochs = c.steps / 3;  // of 19 samples in steps of 8
+    const auto epochs = c.steps / 3;  // of three steps
     for (auto epoch = train.epoch(); epoch < epochs; ++epoch) {
       for (const auto& batch : train) {
         const auto guard = accelerator.accumulate(model);
@@ -176,7 +176,7 @@ class ParityAccelerator : public testing::TestWithParam<AcceleratorCase> {
 // Dropout, a ragged batch of which some ranks have no sample, clipping, a schedule, and a stop in the middle of an
 // accumulation and of an epoch.
 TEST_P(ParityAccelerator, TrainsAModelOfTheLibrary) {
-  Case c{.name = "library", .steps = 6, .dropout = 0.3, .max_norm = 0.5, .no_decay = {"bias"}};
+  Case c{.name = "library", .samples = 19, .steps = 6, .dropout = 0.3, .max_norm = 0.5, .no_decay = {"bias"}};
   const SharedFolder folder;
   for (const std::int64_t most : {4, 100})
     EXPECT_EQ(Program(c, GetParam()).run(make_inputs(c).source, make_options(c).optimizer, folder.path(), most),

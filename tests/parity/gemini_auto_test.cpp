@@ -19,6 +19,7 @@ Case make_case(const std::string& keys, bool recompute = false) {
   return {.name = "auto",
           .samples = 24,
           .micro_batch = 1,
+          .steps = 3,
           .max_norm = 0.5,
           .recompute = recompute,
           .hidden = 60,

@@ -24,7 +24,7 @@ class Gemini : public testing::TestWithParam<Case> {};
 
 TEST_P(Gemini, EqualsOneProcess) { expect_same_as_one_process(GetParam()); }
 
-// 19 samples in batches of 8: the third is ragged, with 3 samples, fewer than four ranks.
+// 11 samples in batches of 8: the second is ragged, with 3 samples, fewer than four ranks.
 INSTANTIATE_TEST_SUITE_P(
     Cases, Gemini,
     testing::ValuesIn(gemini_cases(
@@ -108,10 +108,10 @@ TEST(GeminiKeys, NormTypeInfIsTheLargestElement) {
 }
 
 TEST(GeminiGroups, TwoCopiesEqualOneProcess) {
-  if (world().size() % 2 != 0) return;
-  for (const auto& c : gemini_cases(
-           {{"copies", "extra_dp_size = 2"}},
-           {Case{.name = "clip", .micro_batch = 1, .max_norm = 0.5}, Case{.name = "unused", .unused_block = true}}))
+  if (world().size() % 2 != 0) GTEST_SKIP() << "for an even number of ranks";
+  for (const auto& c :
+       gemini_cases({{"copies", "extra_dp_size = 2"}},
+             {Case{.name = "clip", .micro_batch = 1, .max_norm = 0.5}, Case{.name = "unused", .unused_block = true}}))
     expect_same_as_one_process(c);
 }
 
@@ -190,7 +190,7 @@ TEST(GeminiRules, AGradientThatIsNotFiniteChangesNothing) {
 
 // Ranks without samples take part in the gathers.
 TEST(GeminiRules, EvaluatesWithEmptyBatches) {
-  const auto c = gemini_cases({{"stage3", ""}}, {Case{.name = "evaluation"}}).front();
+  const auto c = gemini_cases({{"stage3", ""}}, {Case{.name = "evaluation", .samples = 19}}).front();
   Booster booster(world(), make_plugin(c), make_options(c));
   auto run = booster.boost(make_inputs(c));
   double loss = 0;

@@ -28,7 +28,7 @@ const std::map<std::string, std::string> kKeys{{"optimized",
                                                {"half_again", "recompute_ratio = 0.5"},
                                                {"some_again", "recompute_layers_per_stage = [1, 2]"}};
 
-// 10 tokens, 3 heads and 5 classes by default; 19 samples in batches of 8, so that the third step is ragged.
+// 10 tokens, 3 heads and 5 classes by default; 11 samples in batches of 8, so that the second step is ragged.
 constexpr Rung kLadder[] = {
     // One axis.
     {"dp=1", ""},

@@ -82,6 +82,13 @@ bool is_tried(std::int64_t ranks) {
   return size % ranks == 0 && (ranks == 1 || size <= 2 * ranks);
 }
 
+std::vector<Case> tried(std::vector<Case> cases) {
+  std::erase_if(cases, [](const Case& c) { return !is_tried(c.tp * c.pp); });
+  const auto skip = [] { GTEST_SKIP() << "no layout for this number of ranks"; };
+  if (cases.empty() && testing::UnitTest::GetInstance()->current_test_info() != nullptr) skip();
+  return cases;
+}
+
 std::vector<Case> cross(const std::string& plugin, const std::string& usual, const std::vector<Layout>& layouts,
                         const std::vector<Case>& cases) {
   std::vector<Case> out;
@@ -213,6 +220,7 @@ void expect_same(const Case& c, const Trace& expected) {
 }
 
 void expect_not_finite_is_skipped(Case c) {
+  c.samples = 19;  // the last rank, which spoils steps 1 and 3, has samples in these
   c.steps = 5;
   Booster booster(world(), make_plugin(c), make_options(c));
   auto run = booster.boost(make_inputs(c));
@@ -266,7 +274,9 @@ void expect_evaluation_of_torch_ddp(const Case& c) {
     EXPECT_NEAR(got.value(metric.name), value, kBound * value) << metric.name;
 }
 
-void expect_near_float64(const Case& exact, const Rounding& bound) {
+void expect_near_float64(Case exact, const Rounding& bound) {
+  exact.samples = 19;
+  exact.steps = 3;
   auto expected = reference(exact);
   auto c = exact;
   c.precision = bound.precision;

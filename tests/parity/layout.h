@@ -29,7 +29,7 @@ struct Rounding {
   const char* precision;
   double loss, weights;
 };
-void expect_near_float64(const Case& c, const Rounding& bound);
+void expect_near_float64(Case c, const Rounding& bound);
 
 /// A named configuration of a plugin.
 struct Layout {
@@ -38,6 +38,8 @@ struct Layout {
 /// Whether a layout of so many ranks beside data parallelism is tried in the world of this program: it is in the
 /// smallest world that it fits, and in one that is twice as large.
 bool is_tried(std::int64_t ranks);
+/// The cases whose layouts are tried here. If there is none, a test that is running is skipped.
+std::vector<Case> tried(std::vector<Case> cases);
 /// Every case in every layout of a plugin. A case without keys gets the keys `usual`.
 std::vector<Case> cross(const std::string& plugin, const std::string& usual, const std::vector<Layout>& layouts,
                         const std::vector<Case>& cases);

@@ -25,8 +25,9 @@ struct Model {
   std::vector<std::string> sets = {};  ///< further keys, which come after the layout's
 };
 
-/// The optimizer step after which a run is saved, in the middle of its second epoch, and the last one.
-constexpr std::int64_t kSaved = 9, kLast = 19;
+/// The optimizer step after which a run is saved, in the middle of its second epoch of 3 steps, and the last one, in
+/// the middle of its third.
+constexpr std::int64_t kSaved = 4, kLast = 8;
 
 /// Numbers with their names, in the order in which a run has reported them.
 using Numbers = std::vector<std::pair<std::string, double>>;

@@ -14,7 +14,7 @@
 
 namespace trireme::tests {
 
-constexpr std::int64_t kTokenIds = 7, kLongest = 9, kSentences = 19;
+constexpr std::int64_t kTokenIds = 7, kLongest = 9, kSentences = 11;
 
 /// Samples of 1 to 9 tokens: "input_ids" and an "attention_mask" of ones. In some samples all labels of tokens count,
 /// in others none.

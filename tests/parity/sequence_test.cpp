@@ -31,17 +31,17 @@ std::vector<Case> sequence_cases(const std::vector<SequenceSizes>& layouts, cons
       c.tp = s.tp * s.sp;
       c.sequence = true;
       c.heads = s.heads;
-      if (is_tried(c.tp)) out.push_back(std::move(c));
+      out.push_back(std::move(c));
     }
   }
-  return out;
+  return tried(std::move(out));
 }
 
 class Tokens : public testing::TestWithParam<Case> {};
 
 TEST_P(Tokens, EqualsOneProcess) { expect_same_as_one_process(GetParam()); }
 
-// 10 tokens on 2, 3 and 4 ranks, 3 heads on 2, 8 samples on 1 and 2; the third batch is ragged.
+// 10 tokens on 2, 3 and 4 ranks, 3 heads on 2, 8 samples on 1 and 2; the second batch is ragged.
 const std::vector<Case> kCases{
     Case{.name = "plain"}, Case{.name = "sgd_clip", .adamw = false, .max_norm = 0.5},
     Case{.name = "dropout", .dropout = 0.2},
@@ -192,8 +192,8 @@ std::uint64_t slice(std::int64_t tokens, std::int64_t size, int ahead = 0) {
 
 TEST(TokensRules, RingTrafficMatchesTheFormulas) {
   constexpr auto n = kTrafficTokens, l = kTrafficLayers;
+  if (world().size() > 3) GTEST_SKIP() << "for 2 and 3 ranks";
   for (const auto& c : sequence_cases({{"ring", 2}, {"ring", 3}}, kTraffic)) {
-    if (world().size() != c.tp) continue;
     std::uint64_t b = 0;
     auto sent = sent_in_a_step(c, "tp", b);
     const std::uint64_t h = static_cast<std::uint64_t>(c.hidden), times = c.recompute ? 2 : 1;
@@ -210,8 +210,8 @@ TEST(TokensRules, RingTrafficMatchesTheFormulas) {
 
 TEST(TokensRules, AllToAllTrafficMatchesTheFormulas) {
   constexpr auto n = kTrafficTokens, l = kTrafficLayers;
+  if (world().size() > 3) GTEST_SKIP() << "for 2 and 3 ranks";
   for (const auto& c : sequence_cases({{"all_to_all", 1, 2}, {"all_to_all", 1, 3}}, kTraffic)) {
-    if (world().size() != c.tp) continue;
     std::uint64_t b = 0;
     auto sent = sent_in_a_step(c, "sp", b);
     const std::uint64_t h = static_cast<std::uint64_t>(c.hidden), times = c.recompute ? 2 : 1;
@@ -225,8 +225,8 @@ TEST(TokensRules, AllToAllTrafficMatchesTheFormulas) {
 
 TEST(TokensRules, RingAttentionTrafficMatchesTheFormulas) {
   constexpr auto n = kTrafficTokens, l = kTrafficLayers;
+  if (world().size() > 3) GTEST_SKIP() << "for 2 and 3 ranks";
   for (const auto& c : sequence_cases({{"ring_attn", 1, 2}, {"ring_attn", 1, 3}}, kTraffic)) {
-    if (world().size() != c.tp) continue;
     std::uint64_t b = 0;
     auto sent = sent_in_a_step(c, "sp", b);
     const std::uint64_t h = static_cast<std::uint64_t>(c.hidden), times = c.recompute ? 2 : 1;

@@ -18,7 +18,7 @@
 namespace trireme::tests {
 namespace {
 
-constexpr std::int64_t kTexts = 21, kMostTokens = 12;
+constexpr std::int64_t kTexts = 11, kMostTokens = 12;
 
 /// The training split of text_classification.
 std::shared_ptr<data::Dataset> bucketed_texts() {

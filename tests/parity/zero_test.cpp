@@ -23,7 +23,7 @@ class Zero : public testing::TestWithParam<Case> {};
 
 TEST_P(Zero, EqualsOneProcess) { expect_same_as_one_process(GetParam()); }
 
-// 19 samples in batches of 8: the third is ragged, with 3 samples, fewer than four ranks.
+// 11 samples in batches of 8: the second is ragged, with 3 samples, fewer than four ranks.
 INSTANTIATE_TEST_SUITE_P(
     Stages, Zero,
     testing::ValuesIn(zero_cases(
@@ -59,7 +59,7 @@ INSTANTIATE_TEST_SUITE_P(
     kCaseName);
 
 TEST(ZeroGroups, TwoCopiesEqualOneProcess) {
-  if (world().size() % 2 != 0) return;
+  if (world().size() % 2 != 0) GTEST_SKIP() << "for an even number of ranks";
   for (const char* stage : {"stage = 1", "stage = 2"})
     for (auto c : zero_cases(
              {{"copies", fmt::format("{}\nextra_dp_size = 2", stage)}},
@@ -86,6 +86,8 @@ INSTANTIATE_TEST_SUITE_P(Bounds, ZeroPrecision,
 
 /// Compares a case in half precision, or with gradients rounded for communication, with float64.
 void expect_losses_near(Case c, double bound) {
+  c.samples = 19;
+  c.steps = 3;
   auto exact = c;
   exact.precision = "fp64";
   const auto expected = reference(exact), got = by_train_step(c);

@@ -49,16 +49,17 @@ void expect_parts(const std::string& text, const std::vector<std::string>& parts
 // The second receive waits for the first one, whose time is not its own.
 TEST(Concurrency, the_deadline_of_an_operation_begins_when_it_could_start) {
   TRIREME_ONLY_OVER_MPI("NCCL's own watchdog counts from the call");
+  if (world().size() == 1) GTEST_SKIP() << "there is no rank to receive from";
   const auto group = impatient("patient", milliseconds(600));
-  if (group.size() > 1 && group.rank() == 0)
+  if (group.rank() == 1)
     for (int message = 0; message < 2; ++message) {
       std::this_thread::sleep_for(milliseconds(400));
-      group.send(at::ones({4}, on()), 1);
+      group.send(at::ones({4}, on()), 0);
     }
-  if (group.rank() == 1) {
+  if (group.rank() == 0) {
     const auto first = at::zeros({4}, on()), second = at::zeros({4}, on());
     EXPECT_EQ(error_of([&] {
-                auto one = group.recv_async(first, 0), two = group.recv_async(second, 0);
+                auto one = group.recv_async(first, 1), two = group.recv_async(second, 1);
                 one.wait();
                 two.wait();
               }),
@@ -176,6 +177,7 @@ TEST(C10d, futures_complete_by_themselves_and_yield_the_tensors) {
 
 TEST(C10d, the_dispatcher_reaches_every_collective) {
   TRIREME_ONLY_OVER_MPI("NCCL has no receive from any source");
+  if (world().size() == 1) GTEST_SKIP() << "one rank has no process group";
   for (const auto& [name, group] : groups()) {
     const auto pg = group.process_group();
     if (!pg) continue;

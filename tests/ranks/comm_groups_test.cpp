@@ -156,10 +156,10 @@ TEST(CommGroups, do_not_receive_messages_of_released_groups) {
   const auto talk = [](float value, bool receive) {
     const auto group = world().make_group(everyone(), "talk");
     auto tensor = at::full({3}, value, on());
-    if (group.rank() == 0) group.send(tensor, 1);
-    if (group.rank() == 1 && receive) {
+    if (group.rank() == 1) group.send(tensor, 0);
+    if (group.rank() == 0 && receive) {
       tensor.zero_();
-      group.recv(tensor, 0);
+      group.recv(tensor, 1);
       EXPECT_TRUE(same(tensor, at::full({3}, value, on())));
     }
   };

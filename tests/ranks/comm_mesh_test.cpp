@@ -3,6 +3,8 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/comm/mesh.h"
 #include "tests/ranks/world.h"
@@ -64,7 +66,8 @@ TEST(CommStats, counts_each_call_with_its_payload_and_the_wire_bytes_of_a_ring) 
   group.barrier();
   const auto totals = w.comm_stats().totals();
   if (n == 1) {
-    for (const auto& [key, entry] : totals) EXPECT_NE(key.first, "booked");
+    EXPECT_TRUE(
+        std::none_of(totals.begin(), totals.end(), [](const auto& one) { return one.first.first == "booked"; }));
     return;
   }
   const auto expect = [&](const char* op, std::uint64_t calls, std::uint64_t elements, std::uint64_t bytes,

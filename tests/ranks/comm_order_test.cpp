@@ -53,6 +53,7 @@ void expect_in_order(const Tensors& received, int from) {
 
 TEST(Order, receives_under_one_tag_get_their_own_messages) {
   TRIREME_ONLY_OVER_MPI("NCCL needs sends and receives started in matching order");
+  if (world().size() == 1) GTEST_SKIP() << "there is no other rank";
   constexpr std::size_t kMessages = 60;
   for (const auto& [name, group] : groups()) {
     if (group.size() == 1) continue;

@@ -1,6 +1,7 @@
 // main() of every multi-rank test. It fails when the number of ranks is not the one that CTest set, or the device does
 // not exist. An argument names files: `parity hybrid` runs the tests of hybrid_*.cpp alone. Rank 0 prints GoogleTest's
-// output, and the other ranks only their failures.
+// output, and the other ranks only their failures. A test that runs on rank 0 without an assertion fails: it has
+// compared nothing.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -53,6 +54,17 @@ static bool select_files(const std::string& name) {
   ::testing::GTEST_FLAG(filter) = filter;
   return found;
 }
+
+/// Fails a test of this rank that has made no assertion and was not skipped.
+struct NoEmptyTests : ::testing::EmptyTestEventListener {
+  std::int64_t before = 0;
+  void OnTestStart(const ::testing::TestInfo&) override { before = assertions_made; }
+  void OnTestEnd(const ::testing::TestInfo& test) override {
+    if (assertions_made == before && !test.result()->Skipped() && !test.result()->Failed())
+      ADD_FAILURE() << test.test_suite_name() << "." << test.name()
+                    << " has made no assertion; where it has nothing to check, it must skip (GTEST_SKIP)";
+  }
+};
 }  // namespace trireme::tests
 
 int main(int argc, char** argv) {
@@ -66,8 +78,10 @@ int main(int argc, char** argv) {
   if (!world) return 1;
   trireme::tests::the_world = world.get();
   if (info.rank == 0 && world->device().is_cuda()) std::printf("on GPUs, transport: %s\n", world->transport().c_str());
-  if (info.rank != 0) {
-    auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
+  auto& listeners = ::testing::UnitTest::GetInstance()->listeners();
+  if (info.rank == 0) {
+    listeners.Append(new trireme::tests::NoEmptyTests);
+  } else {
     delete listeners.Release(listeners.default_result_printer());
     struct Failures : ::testing::EmptyTestEventListener {
       int rank;

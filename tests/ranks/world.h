@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "core/comm/world.h"
+#include "tests/ranks/assertions.h"
 
 namespace trireme::tests {
 

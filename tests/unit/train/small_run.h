@@ -40,9 +40,7 @@ inline Prepared prepared(const std::string& text, const std::vector<std::string>
                          const std::string& weights = "", Kinds kinds = builtin_kinds()) {
   auto root = config::parse_text(text, "a.toml");
   for (const auto& assignment : assignments) config::apply_override(root, assignment);
-  LaunchInfo info;
-  info.size = ranks;
-  return prepare(from_table(std::move(root), std::move(kinds)), info, weights, Log(1));
+  return prepare(from_table(std::move(root), std::move(kinds)), {.size = ranks, .local_size = ranks}, weights, Log(1));
 }
 
 /// What an action prints.

@@ -23,6 +23,7 @@ using testing_tools::kFile;
 using testing_tools::prepared;
 using testing_tools::Program;
 using testing_tools::shown_by;
+using testing_tools::train_small;
 
 TEST(Trainer, IsTheCommandsTraining) {
   const Folder folder;
