@@ -109,9 +109,9 @@ TEST(GeminiKeys, NormTypeInfIsTheLargestElement) {
 
 TEST(GeminiGroups, TwoCopiesEqualOneProcess) {
   if (world().size() % 2 != 0) GTEST_SKIP() << "for an even number of ranks";
-  for (const auto& c :
-       gemini_cases({{"copies", "extra_dp_size = 2"}},
-             {Case{.name = "clip", .micro_batch = 1, .max_norm = 0.5}, Case{.name = "unused", .unused_block = true}}))
+  for (const auto& c : gemini_cases(
+           {{"copies", "extra_dp_size = 2"}},
+           {Case{.name = "clip", .micro_batch = 1, .max_norm = 0.5}, Case{.name = "unused", .unused_block = true}}))
     expect_same_as_one_process(c);
 }
 

@@ -34,17 +34,17 @@ class Hybrid : public testing::TestWithParam<Case> {};
 TEST_P(Hybrid, EqualsOneProcess) { expect_same_as_one_process(GetParam()); }
 
 // 3 heads on 2 ranks, 5 classes on 2, 3 and 4, 8 samples on 1 to 8; 11 samples in batches of 8: the second is ragged.
-INSTANTIATE_TEST_SUITE_P(
-    Layouts, Hybrid,
-    testing::ValuesIn(hybrid_cases({{1, 0}, {1, 3}, {2, 0}, {2, 1}, {2, 2}, {2, 3}, {3, 0}, {4, 0, 4}, {4, 2, 6}, {4, 3, 6}},
-                            {Case{.name = "plain"}, Case{.name = "sgd_clip", .adamw = false, .max_norm = 0.5},
-                             Case{.name = "everything",
-                                  .micro_batch = 1,
-                                  .adamw = false,
-                                  .dropout = 0.2,
-                                  .max_norm = 0.3,
-                                  .recompute = true}})),
-    kCaseName);
+INSTANTIATE_TEST_SUITE_P(Layouts, Hybrid,
+                         testing::ValuesIn(hybrid_cases(
+                             {{1, 0}, {1, 3}, {2, 0}, {2, 1}, {2, 2}, {2, 3}, {3, 0}, {4, 0, 4}, {4, 2, 6}, {4, 3, 6}},
+                             {Case{.name = "plain"}, Case{.name = "sgd_clip", .adamw = false, .max_norm = 0.5},
+                              Case{.name = "everything",
+                                   .micro_batch = 1,
+                                   .adamw = false,
+                                   .dropout = 0.2,
+                                   .max_norm = 0.3,
+                                   .recompute = true}})),
+                         kCaseName);
 
 INSTANTIATE_TEST_SUITE_P(
     Cases, Hybrid,
@@ -260,7 +260,8 @@ TEST(HybridRules, ARankHoldsItsShareOfShardedWeights) {
 }
 
 TEST(HybridRules, EvaluationEqualsTorchDdp) {
-  for (const auto& c : hybrid_cases({{1, 0}, {2, 0}, {2, 3}, {3, 0}, {4, 0, 4}}, {Case{.name = "evaluation", .samples = 19}}))
+  for (const auto& c :
+       hybrid_cases({{1, 0}, {2, 0}, {2, 3}, {3, 0}, {4, 0, 4}}, {Case{.name = "evaluation", .samples = 19}}))
     expect_evaluation_of_torch_ddp(c);
 }
 

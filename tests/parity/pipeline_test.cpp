@@ -183,7 +183,7 @@ TEST(PipelineRules, AGradientThatIsNotFiniteChangesNothing) {
 TEST(PipelineRules, EvaluationEqualsTorchDdp) {
   for (const auto& c :
        pipeline_cases({{"1f1b", 2}, {"zbv", 2}, {"interleaved", 2, 1, 0, kTwoChunks}, {"gpipe", 4}, {"1f1b", 2, 1, 3}},
-             {Case{.name = "evaluation", .samples = 19}}))
+                      {Case{.name = "evaluation", .samples = 19}}))
     expect_evaluation_of_torch_ddp(c);
 }
 

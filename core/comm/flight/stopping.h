@@ -1,5 +1,6 @@
 // What is said when a signal stops a training: that the request has arrived, and, if the training ends before it has
-// saved, what is lost. Each is said once: by the parent of the ranks where it is ours (apps/front), else by one rank.
+// saved, what is lost. Each is said once: by the parent of the ranks where it is ours (apps/launcher), else by one
+// rank.
 #pragma once
 
 #include <csignal>

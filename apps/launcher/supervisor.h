@@ -4,7 +4,7 @@
 
 #include <chrono>
 
-#include "apps/front/run_end.h"
+#include "apps/launcher/run_end.h"
 #include "core/launch/cause.h"
 #include "core/launch/event_loop.h"
 #include "core/launch/process.h"

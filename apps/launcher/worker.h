@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "apps/front/run_end.h"
-#include "apps/front/supervisor.h"
+#include "apps/launcher/run_end.h"
+#include "apps/launcher/supervisor.h"
 
 namespace trireme::apps {
 

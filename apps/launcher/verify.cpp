@@ -1,4 +1,4 @@
-#include "apps/front/verify.h"
+#include "apps/launcher/verify.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 
 #include "apps/config_file.h"
-#include "apps/front/temporary_folder.h"
-#include "apps/front/worker.h"
+#include "apps/launcher/temporary_folder.h"
+#include "apps/launcher/worker.h"
 #include "apps/layouts.h"
 #include "apps/report.h"
 #include "core/base/error.h"

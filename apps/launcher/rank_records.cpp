@@ -1,4 +1,4 @@
-#include "apps/front/rank_records.h"
+#include "apps/launcher/rank_records.h"
 
 #include <fmt/format.h>
 

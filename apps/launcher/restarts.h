@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "apps/command_line.h"
-#include "apps/front/run_end.h"
-#include "apps/front/supervisor.h"
+#include "apps/launcher/run_end.h"
+#include "apps/launcher/supervisor.h"
 
 namespace trireme::apps {
 

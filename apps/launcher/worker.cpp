@@ -1,4 +1,4 @@
-#include "apps/front/worker.h"
+#include "apps/launcher/worker.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "apps/command_line.h"
-#include "apps/front/libraries.h"
-#include "apps/front/programs.h"
+#include "apps/launcher/libraries.h"
+#include "apps/launcher/programs.h"
 #include "apps/report.h"
 #include "core/base/environment.h"
 #include "core/base/error.h"

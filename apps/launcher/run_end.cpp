@@ -1,4 +1,4 @@
-#include "apps/front/run_end.h"
+#include "apps/launcher/run_end.h"
 
 #include <fmt/format.h>
 #include <poll.h>

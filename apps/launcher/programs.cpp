@@ -1,4 +1,4 @@
-#include "apps/front/programs.h"
+#include "apps/launcher/programs.h"
 
 #include <sys/stat.h>
 #include <unistd.h>

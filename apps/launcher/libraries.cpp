@@ -1,4 +1,4 @@
-#include "apps/front/libraries.h"
+#include "apps/launcher/libraries.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -10,7 +10,7 @@
 #include <iterator>
 #include <vector>
 
-#include "apps/front/programs.h"
+#include "apps/launcher/programs.h"
 #include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/base/version.h"

@@ -1,12 +1,12 @@
-#include "apps/front/launch_command.h"
+#include "apps/launcher/launch_command.h"
 
 #include <fmt/format.h>
 
 #include <chrono>
 
-#include "apps/front/programs.h"
-#include "apps/front/restarts.h"
-#include "apps/front/supervisor.h"
+#include "apps/launcher/programs.h"
+#include "apps/launcher/restarts.h"
+#include "apps/launcher/supervisor.h"
 #include "core/base/environment.h"
 #include "core/base/error.h"
 

@@ -1,4 +1,4 @@
-#include "apps/front/rank_output.h"
+#include "apps/launcher/rank_output.h"
 
 #include <fmt/format.h>
 #include <poll.h>

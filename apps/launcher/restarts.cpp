@@ -1,4 +1,4 @@
-#include "apps/front/restarts.h"
+#include "apps/launcher/restarts.h"
 
 #include <fmt/format.h>
 
@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <utility>
 
-#include "apps/front/worker.h"
+#include "apps/launcher/worker.h"
 #include "apps/report.h"
 #include "core/base/error.h"
 #include "core/base/text.h"

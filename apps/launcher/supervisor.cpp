@@ -1,4 +1,4 @@
-#include "apps/front/supervisor.h"
+#include "apps/launcher/supervisor.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -12,8 +12,8 @@
 #include <utility>
 
 #include "apps/command_line.h"
-#include "apps/front/rank_output.h"
-#include "apps/front/rank_records.h"
+#include "apps/launcher/rank_output.h"
+#include "apps/launcher/rank_records.h"
 #include "apps/report.h"
 #include "core/base/environment.h"
 #include "core/base/error.h"

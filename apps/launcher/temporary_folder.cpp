@@ -1,4 +1,4 @@
-#include "apps/front/temporary_folder.h"
+#include "apps/launcher/temporary_folder.h"
 
 #include <fmt/format.h>
 
