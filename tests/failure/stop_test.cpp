@@ -1,5 +1,6 @@
 // A training that a signal stops at any moment is saved, and the same command gives the result of one that was never
 // stopped, however its ranks were started. TRIREME_TEST_REPEAT: how often each way is tried (1).
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>

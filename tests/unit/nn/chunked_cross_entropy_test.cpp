@@ -31,13 +31,13 @@ at::Tensor by_definition(const at::Tensor& logits, const at::Tensor& labels, con
   return -(1 - options.label_smoothing) * hard - options.label_smoothing / kClasses * all;
 }
 
-struct Case {
+struct LossCase {
   const char* name;
   CrossEntropyOptions options;
   at::Tensor labels;
 };
 
-std::vector<Case> cases() {
+std::vector<LossCase> cases() {
   at::manual_seed(3);
   auto labels = at::randint(kClasses, {kRows}, at::kLong);
   labels[4] = -100;

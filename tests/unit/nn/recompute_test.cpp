@@ -62,13 +62,13 @@ Context training() {
   return {.training = true, .seed = 8, .step = 1, .sample_ids = at::tensor(std::vector<std::int64_t>{6, 2, 7})};
 }
 
-struct Case {
+struct RecomputeCase {
   const char* name;
   bool first_wants, second_wants;  ///< whether the two inputs require gradients
   int used;                        ///< which outputs feed the loss: bit 0, bit 1
 };
 
-class Recomputed : public testing::TestWithParam<Case> {};
+class Recomputed : public testing::TestWithParam<RecomputeCase> {};
 
 TEST_P(Recomputed, HasThePlainGradients) {
   const auto& c = GetParam();
@@ -102,9 +102,10 @@ TEST_P(Recomputed, HasThePlainGradients) {
   EXPECT_FALSE(got[1].at("block.spare.weight").defined());
 }
 INSTANTIATE_TEST_SUITE_P(Inputs, Recomputed,
-                         testing::Values(Case{"all", true, true, 3}, Case{"pixels", false, false, 3},
-                                         Case{"one", false, true, 3}, Case{"first_output", true, true, 1},
-                                         Case{"second_output", true, false, 2}),
+                         testing::Values(RecomputeCase{"all", true, true, 3}, RecomputeCase{"pixels", false, false, 3},
+                                         RecomputeCase{"one", false, true, 3},
+                                         RecomputeCase{"first_output", true, true, 1},
+                                         RecomputeCase{"second_output", true, false, 2}),
                          [](const auto& test) { return std::string(test.param.name); });
 
 TEST(Recompute, AccumulatesEachParameterOnceInTheOuterGraph) {

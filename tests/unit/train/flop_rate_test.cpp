@@ -35,16 +35,16 @@ std::shared_ptr<nn::Model> make(const std::string& name, const nn::DataSpec& dat
   return kind->make(options.get());
 }
 
-struct Case {
+struct FlopCase {
   const char* name;
   nn::DataSpec data;
   const char* keys;
   nn::NamedTensors example;
 };
 
-const std::vector<Case>& cases() {
+const std::vector<FlopCase>& cases() {
   static const auto ids = at::ones({1, 12}, at::kLong);
-  static const std::vector<Case> all{
+  static const std::vector<FlopCase> all{
       {"vit",
        {.inputs = {{"pixel_values", at::kFloat, {3, 16, 16}}}, .classes = 5},
        "hidden_size = 16\nnum_layers = 2\nnum_heads = 2\nintermediate_size = 32\npatch_size = 8\ndropout = 0.1",
