@@ -5,6 +5,8 @@
 add_library(trireme_options INTERFACE)
 target_compile_options(trireme_options INTERFACE
   $<$<COMPILE_LANGUAGE:CXX>:-Wall -Wextra -Wshadow -Wundef -Wno-unknown-pragmas -Wno-restrict $<$<BOOL:${TRIREME_WERROR}>:-Werror>>
+  # __FILE__ without the checkout's place: the same for all clones, which then share what they compiled.
+  $<$<COMPILE_LANGUAGE:CXX>:-fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=>
   # A gigabyte before g++ collects garbage: a tenth of a file's time.
   $<$<COMPILE_LANG_AND_ID:CXX,GNU>:SHELL:--param ggc-min-heapsize=1048576>)
 target_include_directories(trireme_options INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>)
