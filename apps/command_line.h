@@ -10,7 +10,7 @@
 
 namespace trireme::apps {
 
-/// Set by the front in a worker that only checks its command, for as many ranks as that says: see front/worker.h.
+/// Set by the front in a worker that only checks its command, for as many ranks as that says: see launcher/worker.h.
 inline constexpr const char* kCheckVariable = "TRIREME_CHECK";
 
 struct TrainCommand {

@@ -16,6 +16,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/launch/parent.h"
 
 namespace trireme::apps {
 namespace {
@@ -39,6 +40,13 @@ void say_error(const std::string& message, const std::string& program) {
   std::fflush(stdout);
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);
+}
+
+void say_common_error(const std::string& message, int exit_code) {
+  if (parent::listens())
+    parent::failed({.code = exit_code, .message = message, .of_all = true});
+  else
+    say_error(message);
 }
 
 int terminal_columns(int stream) {

@@ -12,6 +12,9 @@ std::string error_line(const std::string& message, const std::string& program = 
 /// Prints it to standard error, in one write so that lines of several ranks do not mix.
 void say_error(const std::string& message, const std::string& program = "trireme");
 
+/// An error that this process has like every rank of its launcher. Our launcher says it once for all.
+void say_common_error(const std::string& message, int exit_code);
+
 /// Columns of the terminal behind a stream, 0 if it is not a terminal. A rank uses the values that `trireme train`
 /// has exported, because its own streams are pipes.
 int terminal_columns(int stream);

@@ -15,7 +15,7 @@ comm::WorldOptions world_options(const train::RunConfig& config);
 /// activations from step to step.
 void tune_process(const train::RunConfig& config, const LaunchInfo& info);
 
-/// Whether this process checks a command with `--ranks N` for N ranks without being one of them: see front/launch.h.
+/// Whether this process checks a command with `--ranks N` for N ranks without being one of them: see launcher/worker.h.
 bool is_check();
 /// Runs the preparation of `ranks` ranks silently in one process, so that errors are reported before the ranks connect.
 /// `weights`: for an evaluation. @throws ConfigError, DataError, CheckpointError

@@ -112,12 +112,8 @@ void refuse_beside_launcher(const Command& command) {
         "as one; use only one of them");
 }
 
-/// Every rank has the same error. Rank 0 prints it and gives the exit code, unless the parent does.
 int fail(const char* what, int code) {
-  if (parent::listens())
-    parent::failed({.code = code, .message = what, .reason = ranks::Failure::Reason::of_all});
-  else
-    say_error(what);
+  say_common_error(what, code);
   return code;
 }
 

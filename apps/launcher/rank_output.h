@@ -13,7 +13,7 @@ namespace trireme::apps {
 
 /// Lines of different ranks never mix. The beginning of a line is held until the line is complete, or for a moment: a
 /// prompt or a progress bar may have no end. If another rank writes then, it starts on a line of its own. Nothing here
-/// waits for whoever reads the stream.
+/// waits for whoever reads the stream, if that is a pipe.
 class RankOutput {
  public:
   /// `tag`: each line begins with "[RANK] ".

@@ -28,10 +28,11 @@ using ranks::Cause;
 using ranks::LocalRanks;
 using ranks::RankState;
 constexpr std::chrono::seconds kAfterSignal{15}, kAfterFailure{5}, kAfterTable{2};
-constexpr std::chrono::milliseconds kSettle{ranks::kSettleTime};
-
+/// That ranks have to end after the table, once they have said themselves that they do.
+constexpr std::chrono::seconds kToEnd{10};
 constexpr std::chrono::seconds kForReader{1};
-constexpr std::size_t kMostUnwritten = 1 << 18;  // bytes
+/// How many bytes wait for a reader, before the ranks wait too, and before they are dropped because the ranks must end.
+constexpr std::size_t kMostUnwritten = 1 << 18, kMostKept = 1 << 22;
 
 /// How often a run looks at deadlines.
 constexpr int kLook = 100, kLookWhileFailing = 20;  // milliseconds
@@ -101,6 +102,7 @@ class Run {
   std::optional<Clock::time_point> failing_since_;
   std::optional<Cause> cause_;  ///< of the failure, once it is said
   std::string said_;            ///< about it, in a line
+  Clock::time_point said_at_;
   bool table_ = false;          ///< with the table of what the ranks were doing
 };
 
@@ -110,7 +112,8 @@ RunEnd Run::until_end() {
   while (ranks_->busy()) {
     loop_.run_once(failing_since_ && !cause_ ? kLookWhileFailing : kLook);
     for (auto& output : outputs_) output.write_waiting();
-    ranks_->read_outputs(stopped_ || unwritten() < kMostUnwritten);  // a rank that waits to write would not stop
+    // A rank that waits to write would not end.
+    ranks_->read_outputs(stopped_ || ranks_->is_ending() || unwritten() < kMostUnwritten);
     look_for_cause();
     ranks_->check_deadline();
   }
@@ -141,7 +144,7 @@ void Run::start() {
   const StoreSocket store;  // rank 0 gets it
   const auto on_output = [this](int rank, int stream, std::string_view text) {
     if (stream == STDERR_FILENO && !text.empty()) complained_.insert(rank);
-    outputs_[stream == STDERR_FILENO ? 1 : 0].add(rank, text);
+    if (unwritten() < kMostKept || text.empty()) outputs_[stream == STDERR_FILENO ? 1 : 0].add(rank, text);
   };
   ranks_.emplace(loop_, programs_of(options_, store, records_),
                  ranks::RankSettings{.store_socket = store.descriptor(), .blocked = signals_.blocked_before()},
@@ -239,14 +242,21 @@ void Run::acknowledge() {
 
 /// Finds out whether a rank has ended because of a signal. look_for_cause() does the rest.
 void Run::on_end(const RankState& rank) {
-  if (rank.code() == 0) return;
+  const auto& failure = rank.report.failure;
+  if (rank.code() == 0) {  // its shell goes on after the error
+    if (failure && !cause_) outputs_[1].say(error_line(ranks::message_of(rank.rank, *failure), failure->program));
+    return;
+  }
   if (asked_ && stop_ != 0) {
     finished_anyway_ = false;
     if (rank.code() == 128 + SIGUSR1 && rank.signal() == 0) return;            // it has saved
-    if (rank.signal() == SIGUSR1) return ranks_->end(SIGTERM, kAfterFailure);  // it had not begun to train
+    if (rank.signal() == SIGUSR1) {  // it had not begun to train
+      asked_ = false;
+      return ranks_->end(SIGTERM, kAfterFailure);
+    }
     stop_ = 0;
   }
-  if (cause_ || stop_ != 0 || rank.report.failure) return;
+  if (cause_ || stop_ != 0 || failure) return;
   if (rank.signal() == 0 && asks_to_stop(rank.code() - 128) && reported().stopped) {
     stop_ = rank.code() - 128;  // a signal to one of the ranks; the others stop too
     ranks_->expect_end(options_.grace);
@@ -261,9 +271,9 @@ void Run::look_for_cause() {
   ranks_->collect();
   const auto& states = ranks_->states();
   if (!cause_) {
-    auto cause = ranks::cause_of(states);
-    // A rank of a training may say why it could not stop as asked. All else is a consequence of the signal.
-    if (stop_ != 0 && cause && cause->end != ranks::End::reported) cause.reset();
+    auto cause = stop_ == 0 ? ranks::cause_of(states) : ranks::reported_cause_of(states);
+    // A training may say why it could not stop as asked. All else is a consequence of the signal.
+    if (stop_ != 0 && reported().training == ranks::RankReport::Training::none) cause.reset();
     if (!cause) return failing_since_.reset();
     if (!failing_since_) {
       failing_since_ = Clock::now();
@@ -271,17 +281,20 @@ void Run::look_for_cause() {
     }
     const bool settled = cause->end == ranks::End::killed || !ranks_->busy() ||
                          std::all_of(states.begin(), states.end(), ranks::is_settled) ||
-                         Clock::now() - *failing_since_ >= kSettle;
+                         Clock::now() - *failing_since_ >= ranks::kSettleTime;
     if (!settled) return;
     say_cause(*cause);
   }
   const bool any_ended =
       std::any_of(states.begin(), states.end(), [](const RankState& rank) { return rank.code() != 0; });
-  if (any_ended && !ranks_->is_ending()) ranks_->end(SIGTERM, table_ ? kAfterTable : kAfterFailure);
+  const bool overdue = table_ && Clock::now() - said_at_ > kToEnd;
+  if ((any_ended || overdue) && !ranks_->is_ending()) ranks_->end(SIGTERM, table_ ? kAfterTable : kAfterFailure);
 }
 
 void Run::say_cause(const Cause& cause) {
   cause_ = cause;
+  said_at_ = Clock::now();
+  ranks_->read_outputs_now();  // what the rank has printed comes first
   std::string table;
   if (cause.end == ranks::End::killed || cause.end == ranks::End::lost_peer)
     table = records_.table(cause, ranks_->states());
@@ -293,6 +306,8 @@ void Run::say_cause(const Cause& cause) {
   }
   said_ = text_of(cause);
   const auto& failure = ranks_->states()[static_cast<std::size_t>(cause.rank)].report.failure;
+  const bool has_complained = cause.end == ranks::End::exited && complained_.count(cause.rank) != 0;
+  if (has_complained && options_.kind == ranks::Ranks::of_trireme) return;  // such as OpenMP's library
   outputs_[1].say(error_line(said_, failure ? failure->program : "trireme"));
 }
 

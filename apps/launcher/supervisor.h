@@ -28,7 +28,7 @@ enum class Show { no, yes };
 class Supervisor {
  public:
   /// Runs the ranks until they end. If one fails, the others get SIGTERM, and SIGKILL if they still run after seconds.
-  /// The exit code is that of the first rank that failed (128 + n after signal n), or 128 + n if signal n to this
+  /// The exit code is that of the rank whose failure is the cause (128 + n after signal n), or 128 + n if signal n to this
   /// process ended the run, and for several ranks of ours that one of them has died, that of a communication error; one
   /// message says why. @throws ConfigError when the program cannot be executed
   RunEnd run(const StartOptions& options);

@@ -13,7 +13,6 @@
 #include "apps/report.h"
 #include "apps/worker/ranks.h"
 #include "core/base/error.h"
-#include "core/launch/parent.h"
 
 namespace trireme::apps {
 namespace {
@@ -21,7 +20,7 @@ namespace {
 // Handles an exception that leaves a thread: reports it without a core dump.
 [[noreturn]] void on_terminate() {
   if (const auto error = std::current_exception()) end_with(error);
-  say_error("terminated without an exception. This is a bug in Trireme; please report it");
+  say_common_error("terminated without an exception. This is a bug in Trireme; please report it", 1);
   _exit(1);
 }
 
@@ -64,7 +63,6 @@ void allow_open_files() {
 
 int main(int argc, char** argv) {
   using namespace trireme::apps;
-  using Reason = trireme::ranks::Failure::Reason;
   keep_standard_streams();
   std::set_terminate(on_terminate);
   signal(SIGXFSZ, SIG_IGN);  // a file size limit makes the write fail, which is reported like a full disk
@@ -76,10 +74,7 @@ int main(int argc, char** argv) {
   } catch (...) {
     const auto verdict = trireme::verdict_on(std::current_exception());
     code = verdict.exit_code;
-    if (trireme::parent::listens())
-      trireme::parent::failed({.code = code, .message = message_of(verdict), .reason = Reason::of_all});
-    else
-      say_error(message_of(verdict));
+    say_common_error(message_of(verdict), code);
   }
   // Not exit(): unloading LibTorch takes time, and other ranks wait until this one ends.
   _exit(code);

@@ -18,23 +18,23 @@
 namespace trireme::apps {
 namespace {
 
-using Reason = ranks::Failure::Reason;
+enum class Whose { own, of_all };
 
 std::atomic<bool> is_said = false;  // the error that ends this process
 
 /// Says it, unless it is said elsewhere, or was said early.
-void say(const Verdict& verdict, const LaunchInfo& info, Reason reason) {
-  const ranks::Failure failure{.code = verdict.exit_code, .message = message_of(verdict), .reason = reason};
+void say(const Verdict& verdict, const LaunchInfo& info, Whose whose) {
+  const ranks::Failure failure{.code = verdict.exit_code, .message = message_of(verdict), .of_all = whose == Whose::of_all};
   const bool elsewhere = comm::flight::report_failure(failure, info);
   if (!is_said.exchange(true) && !elsewhere) say_error(ranks::message_of(info.rank, failure));
 }
 
 /// Says an error that ends this process; that of the first thread, if several have one. Returns the exit code.
-int say_last(const std::exception_ptr& error, const LaunchInfo& info, Reason reason) {
+int say_last(const std::exception_ptr& error, const LaunchInfo& info, Whose whose) {
   static std::atomic_flag spoken;
   while (spoken.test_and_set()) std::this_thread::sleep_for(std::chrono::hours(1));
   const auto verdict = verdict_on(error);
-  if (!is_said) say(verdict, info, reason);
+  if (!is_said) say(verdict, info, whose);
   return verdict.exit_code;
 }
 
@@ -72,13 +72,13 @@ int run_on_ranks(const std::function<comm::WorldOptions(const LaunchInfo&)>& pre
     if (info.launcher == Launcher::alone) report_signals();
     world = comm::World::start(info, prepare(info));
   } catch (...) {
-    return say_last(std::current_exception(), info, Reason::of_all);
+    return say_last(std::current_exception(), info, Whose::of_all);
   }
   try {
     body(*world);
   } catch (...) {
     // Abort here, because the world's destructor would wait for ranks that never arrive.
-    world->abort(say_last(std::current_exception(), info, Reason::own));
+    world->abort(say_last(std::current_exception(), info, Whose::own));
   }
   return 0;
 }
@@ -86,7 +86,7 @@ int run_on_ranks(const std::function<comm::WorldOptions(const LaunchInfo&)>& pre
 void say_early(const std::exception_ptr& error, const LaunchInfo& info) {
   const auto verdict = verdict_on(error);
   if (verdict.exit_code == static_cast<int>(ExitCode::communication)) return;
-  const auto say_now = [verdict, info] { say(verdict, info, Reason::own); };
+  const auto say_now = [verdict, info] { say(verdict, info, Whose::own); };
   if (info.rank == 0 || parent::listens())
     say_now();
   else
@@ -100,7 +100,7 @@ void end_with(const std::exception_ptr& error) {
   } catch (const Error&) {
     // Without a rank there is no other process that reports the error.
   }
-  _exit(say_last(error, info, Reason::own));
+  _exit(say_last(error, info, Whose::own));
 }
 
 }  // namespace trireme::apps

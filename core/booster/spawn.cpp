@@ -37,8 +37,10 @@ std::string next_call(const std::source_location& where) {
 /// What is said about a rank that has failed.
 std::string text_of(const ranks::RankState& state, int ranks, const std::string& place) {
   const auto name = fmt::format("rank {}", state.rank);
-  if (state.report.failure) return fmt::format("{}: {}", name, state.report.failure->message);
-  const auto end = state.signal() != 0
+  const auto& failure = state.report.failure;
+  if (failure && state.report.reached) return fmt::format("{}: {}", name, failure->message);
+  const auto end = failure ? fmt::format("{}: {},", name, failure->message)
+                   : state.signal() != 0
                        ? ranks::ended_by_signal(name, state.signal(), ranks::Ranks::of_any_program, ranks)
                        : fmt::format("{} ended with exit code {}", name, state.code());
   if (!state.report.reached)
@@ -54,7 +56,7 @@ class Spawned {
  public:
   Spawned(const std::string& place, int ranks, bool on_cpu) : place_(place), ranks_(ranks) {
     const StoreSocket store;
-    const FileDescriptor inherited(fcntl(store.descriptor(), F_DUPFD_CLOEXEC, ranks::kFirstInherited));
+    const auto inherited = ranks::inheritable_copy(store.descriptor());
     std::vector<ranks::Program> programs;
     for (int rank = 0; rank < ranks; ++rank)
       programs.push_back(program_of_rank({place, rank, ranks, store.port(), inherited.get(), records_.path()}, on_cpu));
@@ -73,7 +75,7 @@ class Spawned {
       if (!failing_since) failing_since = Clock::now();
       const bool waits =
           cause()->end == ranks::End::lost_peer && !std::all_of(states().begin(), states().end(), ranks::is_settled);
-      if (!waits || Clock::now() - *failing_since > std::chrono::milliseconds(ranks::kSettleTime)) break;
+      if (!waits || Clock::now() - *failing_since > ranks::kSettleTime) break;
     }
     return cause();
   }

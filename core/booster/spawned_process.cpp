@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "core/base/environment.h"
+#include "core/base/error.h"
 #include "core/comm/flight/record.h"
 #include "core/launch/parent.h"
 #include "core/launch/rank_variables.h"
@@ -46,8 +47,12 @@ std::optional<SpawnedProcess> find_self() {
   const char* text = std::getenv(kSpawnRank);
   SpawnCall call;
   if (place == nullptr || text == nullptr ||
-      std::sscanf(text, "%d %d %d %d", &call.rank, &call.ranks, &call.port, &call.store) != 4 || !parent::listens())
+      std::sscanf(text, "%d %d %d %d", &call.rank, &call.ranks, &call.port, &call.store) != 4)
     return std::nullopt;
+  if (!parent::listens()) {  // as a caller it would start ranks, each of which would do so too
+    std::fputs("trireme: spawn: a wrapper around the program has closed the descriptor of its rank's report\n", stderr);
+    _exit(static_cast<int>(ExitCode::config));
+  }
   call.place = place;
   std::optional<SpawnedProcess> self(std::in_place, call);
   // Programs that main() starts are no ranks.

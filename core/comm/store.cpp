@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -99,6 +100,7 @@ std::optional<int> listen_at(const Address& address, const LaunchInfo& info) {
     setsockopt(made.get(), SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (bind(made.get(), each->ai_addr, each->ai_addrlen) == 0 && listen(made.get(), SOMAXCONN) == 0)
       return made.release();
+    if (errno == EADDRINUSE) break;  // the other ranks would come to whoever has it
   }
   return std::nullopt;
 }

@@ -12,13 +12,12 @@ namespace {
 
 std::optional<Cause> failure_of(const RankState& state) {
   const auto& failure = state.report.failure;
-  if (state.ended() && state.code() == 0) return std::nullopt;  // whoever started the rank has dealt with its error
-  if (failure)
-    return Cause{state.rank, failure->reason == Failure::Reason::lost_peer ? End::lost_peer : End::reported,
-                 failure->code};
-  if (!state.ended()) return std::nullopt;
-  const bool lost = state.code() == static_cast<int>(ExitCode::communication);
-  return Cause{state.rank, state.signal() != 0 ? End::killed : lost ? End::lost_peer : End::exited, state.code()};
+  const bool own = failure && failure->process == state.process;
+  const bool counts = own || (failure && state.ended() && state.signal() == 0);
+  if (state.ended() ? state.code() == 0 : !counts) return std::nullopt;
+  const int code = state.ended() && (state.signal() == 0 || !counts) ? state.code() : failure->code;
+  if (code == static_cast<int>(ExitCode::communication)) return Cause{state.rank, End::lost_peer, code};
+  return Cause{state.rank, counts ? End::reported : state.signal() != 0 ? End::killed : End::exited, code};
 }
 
 std::string less_memory(Ranks ranks, int size) {
@@ -39,10 +38,16 @@ std::optional<Cause> cause_of(const std::vector<RankState>& ranks) {
   return cause;
 }
 
-bool is_settled(const RankState& rank) { return rank.ended() || rank.report.failure.has_value(); }
+std::optional<Cause> reported_cause_of(const std::vector<RankState>& ranks) {
+  for (const auto& state : ranks)
+    if (const auto failure = failure_of(state); failure && failure->end == End::reported) return failure;
+  return std::nullopt;
+}
+
+bool is_settled(const RankState& rank) { return rank.ended() || failure_of(rank); }
 
 std::string message_of(int rank, const Failure& failure) {
-  if (rank == 0 || failure.reason == Failure::Reason::of_all) return failure.message;
+  if (rank == 0 || failure.of_all) return failure.message;
   return fmt::format("rank {}: {}", rank, failure.message);
 }
 

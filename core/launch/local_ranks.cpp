@@ -68,8 +68,8 @@ void LocalRanks::start(std::size_t rank, Program program) {
     inheritance.error = outputs[1]->write_end.get();
   }
   set_variable(program.environment, kReportVariable, name_of_pipe(report.write_end.get()));
-  started.process = start_process(std::move(program), inheritance);
-  started.report = std::make_unique<ReportReader>(std::move(report.read_end));
+  started.process = states_[rank].process = start_process(std::move(program), inheritance);
+  started.report = std::make_unique<ReportReader>(std::move(report.read_end), states_[rank].report);
   loop_.watch(started.report->descriptor(), [this, rank] { read_report(rank); });
   for (int i = 0; i < 2 && outputs[i]; ++i) {
     started.outputs[i] = std::move(outputs[i]->read_end);
@@ -79,6 +79,11 @@ void LocalRanks::start(std::size_t rank, Program program) {
 
 void LocalRanks::watch_output(std::size_t rank, int index) {
   loop_.watch(ranks_[rank].outputs[index].get(), [this, rank, index] { read_output(rank, index); });
+}
+
+void LocalRanks::read_outputs_now() {
+  for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
+    for (int i = 0; i < 2; ++i) read_output(rank, i);
 }
 
 void LocalRanks::read_outputs(bool wanted) {
@@ -197,7 +202,6 @@ void LocalRanks::read_report(std::size_t rank) {
   if (descriptor < 0) return;
   reader.read();
   if (reader.descriptor() < 0) loop_.forget(descriptor);
-  states_[rank].report = reader.report();
 }
 
 void LocalRanks::read_output(std::size_t rank, int index) {

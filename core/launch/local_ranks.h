@@ -20,6 +20,7 @@ namespace trireme::ranks {
 /// What is known about a rank.
 struct RankState {
   int rank = 0;
+  pid_t process = 0;
   RankReport report{};
   std::optional<int> status{};  ///< how its process has ended, as waitpid() says it; none: it runs
 
@@ -72,10 +73,12 @@ class LocalRanks {
   [[nodiscard]] bool busy() const;
   /// Reads the ranks' outputs, or does not for a while: ranks that write then wait.
   void read_outputs(bool wanted);
+  /// Reads what they have written until now.
+  void read_outputs_now();
   /// Notices the ranks that have ended, and what all ranks have reported. To be called after SIGCHLD, or often.
   void collect();
-  /// What is known about each rank. A rank that has lost a peer says so only after that peer has reported, or has
-  /// ended; so after the next collect() the cause is known.
+  /// What is known about each rank. A rank loses a peer only after that peer has reported its error, which the next
+  /// collect() reads, or while that peer's process ends.
   [[nodiscard]] const std::vector<RankState>& states() const { return states_; }
 
  private:

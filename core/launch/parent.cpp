@@ -19,31 +19,42 @@ using ranks::Failure;
 using ranks::FrameHeader;
 using ranks::FrameKind;
 
-/// The pipe to the parent; -1: there is none. Programs that this one starts do not get it.
-int find_pipe() {
-  const char* text = std::getenv(ranks::kReportVariable);
-  int descriptor = -1;
-  unsigned long long inode = 0;
+/// Whether it is the pipe with this inode: a program may have closed it, and opened a file under its number.
+bool is_pipe(int descriptor, unsigned long long inode) {
   struct stat file {};
-  if (text == nullptr || std::sscanf(text, "%d %llu", &descriptor, &inode) != 2 || fstat(descriptor, &file) != 0 ||
-      !S_ISFIFO(file.st_mode) || file.st_ino != inode)
-    return -1;
-  fcntl(descriptor, F_SETFD, FD_CLOEXEC);
-  return descriptor;
+  return fstat(descriptor, &file) == 0 && S_ISFIFO(file.st_mode) && file.st_ino == inode;
 }
 
-int to_parent() {
-  static const int descriptor = find_pipe();
-  return descriptor;
+struct ToParent {
+  int descriptor = -1;  ///< -1: there is no pipe
+  unsigned long long inode = 0;
+};
+
+/// Programs that this one starts do not get it.
+ToParent find_pipe() {
+  const char* text = std::getenv(ranks::kReportVariable);
+  ToParent found;
+  if (text == nullptr || std::sscanf(text, "%d %llu", &found.descriptor, &found.inode) != 2 ||
+      !is_pipe(found.descriptor, found.inode))
+    return {};
+  fcntl(found.descriptor, F_SETFD, FD_CLOEXEC);
+  return found;
+}
+
+const ToParent& to_parent() {
+  static const auto found = find_pipe();
+  return found;
 }
 
 /// Safe in a handler.
 void write_frame(FrameKind kind, std::int64_t value, std::string_view text) {
   std::array<char, sizeof(FrameHeader) + ranks::kMostText> bytes{};
-  const FrameHeader header{kind, static_cast<std::uint32_t>(text.size()), value};
+  const auto& [descriptor, inode] = to_parent();
+  const FrameHeader header{kind, static_cast<std::uint32_t>(text.size()), value, getpid()};
+  if (!is_pipe(descriptor, inode)) return;
   std::memcpy(bytes.data(), &header, sizeof header);
   std::memcpy(bytes.data() + sizeof header, text.data(), text.size());
-  while (write(to_parent(), bytes.data(), sizeof header + text.size()) < 0 && errno == EINTR) continue;
+  while (write(descriptor, bytes.data(), sizeof header + text.size()) < 0 && errno == EINTR) continue;
 }
 
 void tell(FrameKind kind, std::int64_t value = 0, std::string_view text = "") {
@@ -55,18 +66,13 @@ void tell(FrameKind kind, std::int64_t value = 0, std::string_view text = "") {
   write_frame(kind, value, text);
 }
 
-FrameKind kind_of(Failure::Reason reason) {
-  if (reason == Failure::Reason::of_all) return FrameKind::failed_alike;
-  return reason == Failure::Reason::lost_peer ? FrameKind::lost_peer : FrameKind::failed;
-}
-
 }  // namespace
 
-bool listens() { return to_parent() >= 0; }
+bool listens() { return to_parent().descriptor >= 0; }
 
 void failed(const Failure& failure) {
   std::fflush(stdout);  // what the rank has printed comes first
-  tell(kind_of(failure.reason), failure.code, failure.program + '\0' + failure.message);
+  tell(failure.of_all ? FrameKind::failed_alike : FrameKind::failed, failure.code, failure.program + '\0' + failure.message);
 }
 
 void reached() { tell(FrameKind::reached); }

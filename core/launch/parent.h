@@ -13,7 +13,7 @@ namespace trireme::parent {
 /// Whether there is one. Then this rank prints none of its errors.
 bool listens();
 
-/// The error that ends this rank; the first one counts. The process is to end now: its peers lose it then.
+/// The error that ends this rank, now or when it has done what must be done before; the first one of a process counts.
 void failed(const ranks::Failure& failure);
 
 // For spawn(): the rank has come to the call; its function has returned this text.

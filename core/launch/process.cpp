@@ -39,12 +39,18 @@ void reset_handlers() {
   signal(SIGPIPE, SIG_DFL);
 }
 
+[[noreturn]] void refuse_descriptors() {
+  throw ConfigError(fmt::format("cannot make a pipe: {}; start fewer ranks, or allow more open files (ulimit -n)",
+                                std::strerror(errno)));
+}
+
 /// The kept ones are in ascending order.
 void close_others(const std::vector<int>& kept) {
   unsigned first = STDERR_FILENO + 1;
   for (const int descriptor : kept) {
     const auto number = static_cast<unsigned>(descriptor);
-    for (; first < number; ++first) close(static_cast<int>(first));
+    if (first < number && close_range(first, number - 1, 0) != 0)
+      for (; first < number; ++first) close(static_cast<int>(first));
     first = number + 1;
   }
   closefrom(static_cast<int>(first));
@@ -81,14 +87,18 @@ int become(const Image& image) {
 
 }  // namespace
 
+FileDescriptor inheritable_copy(int descriptor) {
+  FileDescriptor copy(fcntl(descriptor, F_DUPFD_CLOEXEC, kFirstInherited));
+  if (!copy) refuse_descriptors();
+  return copy;
+}
+
 Pipe::Pipe() {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
-    throw ConfigError(fmt::format("cannot make a pipe: {}; start fewer ranks, or allow more open files (ulimit -n)",
-                                  std::strerror(errno)));
+  if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) refuse_descriptors();
   read_end = FileDescriptor(ends[0]);
   const FileDescriptor low(ends[1]);
-  write_end = FileDescriptor(fcntl(low.get(), F_DUPFD_CLOEXEC, kFirstInherited));
+  write_end = inheritable_copy(low.get());
   fcntl(write_end.get(), F_SETFL, 0);  // whoever writes waits until it is read
 }
 

@@ -22,6 +22,9 @@ struct Program {
 /// The lowest number of a descriptor that a new process inherits beside its streams: scripts use those below.
 inline constexpr int kFirstInherited = 10;
 
+/// A copy of a descriptor that a new process may inherit. @throws ConfigError
+FileDescriptor inheritable_copy(int descriptor);
+
 /// A pipe whose ends are closed by exec(). A new process may inherit the write end.
 struct Pipe {
   /// @throws ConfigError

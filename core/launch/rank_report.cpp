@@ -9,15 +9,6 @@
 #include <utility>
 
 namespace trireme::ranks {
-namespace {
-
-Failure::Reason reason_of(FrameKind kind) {
-  if (kind == FrameKind::failed_alike) return Failure::Reason::of_all;
-  return kind == FrameKind::lost_peer ? Failure::Reason::lost_peer : Failure::Reason::own;
-}
-
-}  // namespace
-
 void merge(RankReport& all, const RankReport& rank) {
   all.saved_step = std::max(all.saved_step, rank.saved_step);
   all.smaller_micro_batch = std::max(all.smaller_micro_batch, rank.smaller_micro_batch);
@@ -34,7 +25,7 @@ void ReportReader::read() {
     const auto length = ::read(pipe_.get(), part.data(), part.size());
     if (length < 0 && errno == EINTR) continue;
     if (length < 0) return;
-    bytes_.append(part.data(), static_cast<std::size_t>(length));
+    if (!is_broken_) bytes_.append(part.data(), static_cast<std::size_t>(length));
     parse();
     if (length == 0) pipe_ = FileDescriptor();
   }
@@ -46,8 +37,8 @@ void ReportReader::parse() {
   while (bytes_.size() - at >= sizeof header) {
     std::memcpy(&header, bytes_.data() + at, sizeof header);
     if (header.kind > FrameKind::last || header.length > kMostText) {
-      pipe_ = FileDescriptor();
-      return;
+      is_broken_ = true;
+      return bytes_.clear();
     }
     if (bytes_.size() - at < sizeof header + header.length) break;
     on_frame(header, std::string_view(bytes_).substr(at + sizeof header, header.length));
@@ -69,13 +60,13 @@ void ReportReader::on_frame(const FrameHeader& header, std::string_view text) {
       report_.result = whole();
       break;
     case FrameKind::failed:
-    case FrameKind::failed_alike:
-    case FrameKind::lost_peer: {
+    case FrameKind::failed_alike: {
       const auto both = whole();
-      const auto end = std::min(both.find('\0'), both.size() - 1);
-      if (!both.empty() && !report_.failure)  // what follows is a consequence
-        report_.failure = {static_cast<int>(header.value), both.substr(end + 1), both.substr(0, end),
-                           reason_of(header.kind)};
+      const auto end = both.find('\0');
+      const bool follows = report_.failure && report_.failure->process == header.process;  // from its first error
+      if (end == std::string::npos || follows) break;
+      report_.failure = {static_cast<int>(header.value), both.substr(end + 1), both.substr(0, end),
+                         header.kind == FrameKind::failed_alike, header.process};
       break;
     }
     case FrameKind::saved:

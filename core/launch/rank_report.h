@@ -24,7 +24,6 @@ enum class FrameKind : std::uint32_t {
   done,                 ///< the text is the result of spawn()'s function
   failed,               ///< the text is "PROGRAM\0MESSAGE", the value the exit code
   failed_alike,         ///< the same, and every rank has this error
-  lost_peer,            ///< the same, and only because another rank is late, gone, or made other calls
   saved,                ///< the value is the step of the newest checkpoint
   smaller_micro_batch,  ///< memory ran out; a training may fit with microbatches of this many samples
   trains_in,            ///< the text is the run's folder
@@ -41,20 +40,17 @@ struct FrameHeader {
   FrameKind kind;
   std::uint32_t length;
   std::int64_t value;
+  std::int64_t process;  ///< that writes it
 };
 inline constexpr std::size_t kMostText = PIPE_BUF - sizeof(FrameHeader);
 
-/// An error that ends a rank.
+/// An error that ends a rank. The exit code of a communication error: another rank is late, gone, or made other calls.
 struct Failure {
-  enum class Reason {
-    own,
-    of_all,    ///< every rank has the same
-    lost_peer  ///< only because of another rank
-  };
   int code = 1;           ///< exit code
   std::string message{};  ///< one line, without the names of the program and the rank
   std::string program = "trireme";
-  Reason reason = Reason::own;
+  bool of_all = false;       ///< every rank has the same
+  std::int64_t process = 0;  ///< that has reported it
 };
 
 /// What a rank, or all of them, have told.
@@ -77,13 +73,12 @@ void merge(RankReport& all, const RankReport& rank);
 /// The parent's end of one rank's pipe.
 class ReportReader {
  public:
-  /// Reading must not block.
-  explicit ReportReader(FileDescriptor pipe) : pipe_(std::move(pipe)) {}
+  /// Reading must not block. What arrives goes into `report`.
+  ReportReader(FileDescriptor pipe, RankReport& report) : pipe_(std::move(pipe)), report_(report) {}
   /// -1 at the end of the pipe.
   [[nodiscard]] int descriptor() const { return pipe_.get(); }
-  /// Reads what has arrived. What is no frame ends the pipe.
+  /// Reads what has arrived. What follows something that is no frame is ignored.
   void read();
-  [[nodiscard]] const RankReport& report() const { return report_; }
 
  private:
   void parse();
@@ -91,7 +86,8 @@ class ReportReader {
 
   FileDescriptor pipe_;
   std::string bytes_, text_;
-  RankReport report_;
+  RankReport& report_;
+  bool is_broken_ = false;
 };
 
 }  // namespace trireme::ranks

@@ -113,6 +113,29 @@ TEST(Launch, EndsAllRanksWhenOneFails) {
   EXPECT_EQ(said.err, "why\ntrireme: rank 1 ended with exit code 3\n");
 }
 
+// The rank's shell decides what an error of its program means; the message is not lost.
+TEST(Launch, AShellMayDealWithAnError) {
+  const std::string failing = TRIREME_COMMAND " train /nowhere.toml";
+  struct Case {
+    std::string script;
+    int code;
+    std::string out;
+  };
+  const std::vector<Case> cases{{"exec " + failing, 2, ""},
+                                {failing, 2, ""},
+                                {failing + " || echo went on", 0, "went on\n"},
+                                {failing + " || { sleep 0.5; echo went on; }", 0, "went on\n"},
+                                {failing + " || exit 7", 7, ""}};
+  for (const auto& [script, code, out] : cases) {
+    SCOPED_TRACE(script);
+    const auto result = launch_script(1, script);
+    EXPECT_EQ(result.code, code);
+    EXPECT_EQ(result.out, out);
+    EXPECT_EQ(result.err.find("trireme: /nowhere.toml"), 0U) << result.err;
+    EXPECT_EQ(lines_of(result.err).size(), 1U) << result.err;
+  }
+}
+
 TEST(Launch, ForwardsSignals) {
   const std::string loop = ": 600.5; while :; do sleep 0.05; done";
   // Runs the script, which says in a file when it is ready, and sends the signal to the launcher.

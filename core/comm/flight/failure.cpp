@@ -72,14 +72,13 @@ void report_death(const std::string& program, const LaunchInfo& info) {
   (void)print_table(program, info);
 }
 
-bool report_failure(ranks::Failure failure, const LaunchInfo& info) {
+bool report_failure(const ranks::Failure& failure, const LaunchInfo& info) {
   end_with_error(failure.code, failure.message);
-  const bool of_communication = failure.code == static_cast<int>(ExitCode::communication);
   if (parent::listens()) {
-    if (of_communication) failure.reason = ranks::Failure::Reason::lost_peer;
     parent::failed(failure);
     return true;
   }
+  const bool of_communication = failure.code == static_cast<int>(ExitCode::communication);
   if (of_communication && lost() && report_lost_peer(failure.program, info)) return true;
   if (info.rank > 0) std::this_thread::sleep_for(time_for_rank_0(info));
   return false;

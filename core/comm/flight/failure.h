@@ -10,7 +10,7 @@ namespace trireme::comm::flight {
 /// error is said: by the parent, if it is ours; or, if a peer was lost, with the table by one rank of this host. Else
 /// the caller says it. Without a parent it takes seconds: a higher rank waits, because rank 0 may have the same error,
 /// and ends all others.
-bool report_failure(ranks::Failure failure, const LaunchInfo& info);
+bool report_failure(const ranks::Failure& failure, const LaunchInfo& info);
 
 /// Without a parent: for a rank that its launcher ends because another one has died. The lowest rank of this host
 /// prints.

@@ -12,7 +12,6 @@
 #include <string_view>
 
 #include "core/base/environment.h"
-#include "core/comm/flight/mapped_file.h"
 #include "core/comm/flight/process.h"
 #include "core/comm/flight/reader.h"
 #include "core/comm/flight/recorder.h"

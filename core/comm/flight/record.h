@@ -86,7 +86,7 @@ struct Control {
 };
 
 inline constexpr const char* kFolderVariable = "TRIREME_FLIGHT_FOLDER";
-inline constexpr const char* kControlFile = "control";
+inline constexpr const char* kControlFile = "shared";
 inline constexpr const char* kRankFile = "rank-";  ///< and the rank's number
 
 }  // namespace trireme::comm::flight

@@ -13,7 +13,6 @@
 #include <mutex>
 #include <thread>
 
-#include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/comm/flight/folder.h"
 #include "core/comm/flight/mapped_file.h"
@@ -43,7 +42,6 @@ Files& files() {
 }
 
 RankRecord& record() { return *current.load(std::memory_order_acquire); }
-Control* control() { return static_cast<Control*>(files().control.memory()); }
 
 std::int64_t now() {
   timespec time{};
@@ -96,9 +94,10 @@ void open(const Place& place) {
   const auto where = rank_folder(place);
   if (where.empty()) return;
   auto made = MappedFile::create(fmt::format("{}/{}{}", where, kRankFile, place.rank), sizeof(RankRecord));
+  const bool shares = !parent::listens();
   MappedFile control;
-  if (!parent::listens()) control = MappedFile::create(fmt::format("{}/{}", where, kControlFile), sizeof(Control));
-  if (!made || !(control || parent::listens())) return;
+  if (shares) control = MappedFile::create(fmt::format("{}/{}", where, kControlFile), sizeof(Control));
+  if (!made || (shares && !control)) return;
   fill(*static_cast<RankRecord*>(made.memory()), place);
   if (opened.record) opened.earlier.push_back(std::move(opened.record));
   opened.folder = where;
@@ -111,6 +110,8 @@ void open(const Place& place) {
 }
 
 std::string folder() { return files().folder; }
+
+Control* shared_control() { return static_cast<Control*>(files().control.memory()); }
 
 GroupName join(const std::string& axis, const std::vector<int>& ranks, std::uint64_t made) {
   std::uint64_t hash = 1469598103934665603;  // FNV-1a
@@ -213,12 +214,10 @@ void end() {
   auto& mine = record();
   mine.ended = now();
   store(mine.end, EndKind::normal, std::memory_order_release);
-  if (control() != nullptr) remove_if_all_ended(opened.folder, opened.local_size);
+  if (shared_control() != nullptr) remove_if_all_ended(opened.folder, opened.local_size);
   current = &nowhere;
   opened.folder.clear();
 }
-
-Control* shared_control() { return control(); }
 
 void end_with_error(int exit_code, const std::string& text) {
   static std::mutex mutex;
@@ -230,7 +229,7 @@ void end_with_error(int exit_code, const std::string& text) {
   copy_text(mine.text, text);
   any_lost = lost() || (on_device && exit_code == static_cast<int>(ExitCode::communication));
   store(mine.end, lost() ? EndKind::lost : EndKind::error, std::memory_order_release);
-  auto* shared = control();
+  auto* shared = shared_control();
   if (lost() || shared == nullptr) return;
   // Its own message is all that there is to say, and the launcher ends the others without a word to them.
   store(shared->dying, std::int32_t{1});
@@ -238,13 +237,13 @@ void end_with_error(int exit_code, const std::string& text) {
 }
 
 bool job_is_dying() {
-  if (const auto* shared = control(); shared != nullptr && load(shared->dying) != 0) return true;
+  if (const auto* shared = shared_control(); shared != nullptr && load(shared->dying) != 0) return true;
   const auto ranks = read_ranks(files().folder);
   return std::any_of(ranks.begin(), ranks.end(), [](const RankView& rank) { return rank.died() || rank.failed(); });
 }
 
 static bool is_printed() {
-  const auto* shared = control();
+  const auto* shared = shared_control();
   return shared != nullptr && load(shared->printed) != 0;
 }
 
@@ -258,11 +257,11 @@ bool wait_until_printed(std::chrono::milliseconds patience) {
 }
 
 void note_printed() {
-  if (auto* shared = control()) store(shared->printed, std::int32_t{1});
+  if (auto* shared = shared_control()) store(shared->printed, std::int32_t{1});
 }
 
 bool claim_report() {
-  auto* shared = control();
+  auto* shared = shared_control();
   if (shared == nullptr) return false;
   std::int32_t nobody = 0;
   if (!std::atomic_ref(shared->claimed).compare_exchange_strong(nobody, record().rank + 1)) return false;

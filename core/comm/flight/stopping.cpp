@@ -65,7 +65,8 @@ void begin_stops(const LaunchInfo& info) {
   shared_by_all = shared;
   // spawn() says nothing of signals, although it is a parent.
   const bool parent_speaks = parent::listens() && info.launcher != Launcher::spawn;
-  speaks = !parent_speaks && info.rank == info.local_rank;  // of several hosts, on the first
+  // Of several hosts, on the first; of ranks that share nothing because they have a parent, the first.
+  speaks = !parent_speaks && info.rank == (parent::listens() ? 0 : info.local_rank);
   begun = true;
   parent::takes_signals();
   if (shared == nullptr) return;

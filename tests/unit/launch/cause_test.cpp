@@ -11,14 +11,18 @@
 namespace trireme::ranks {
 namespace {
 
-using Reason = Failure::Reason;
-
 RankState running() { return {}; }
 RankState exited(int code) { return {.status = W_EXITCODE(code, 0)}; }
 RankState killed(int signal) { return {.status = W_EXITCODE(0, signal)}; }
 /// Has reported its error; `state`: what its process does.
-RankState failed(int code, Reason reason = Reason::own, RankState state = running()) {
-  state.report.failure = Failure{.code = code, .message = "text", .reason = reason};
+RankState failed(int code, RankState state = running()) {
+  state.report.failure = Failure{.code = code, .message = "text"};
+  return state;
+}
+/// The same in a process that the rank, a shell, has started.
+RankState below_shell(int code, RankState state = running()) {
+  state.process = 10;
+  state.report.failure = Failure{.code = code, .message = "text", .process = 11};
   return state;
 }
 
@@ -36,17 +40,21 @@ TEST(Cause, IsTheFailureThatExplainsTheOthers) {
       {"one exits", {running(), exited(3)}, 1, End::exited, 3},
       {"one is killed", {running(), killed(SIGKILL)}, 1, End::killed, 137},
       {"a report before the end", {running(), failed(3)}, 1, End::reported, 3},
-      {"the report counts, not how the process ended", {failed(3, Reason::own, killed(SIGABRT))}, 0, End::reported, 3},
-      {"its shell has dealt with it", {failed(3, Reason::own, exited(0)), running()}, -1, {}, 0},
+      {"the report counts, not how the process ended", {failed(3, killed(SIGABRT))}, 0, End::reported, 3},
+      {"its shell goes on", {below_shell(3), running()}, -1, {}, 0},
+      {"its shell has dealt with it", {below_shell(3, exited(0)), running()}, -1, {}, 0},
+      {"its shell has not", {below_shell(3, exited(3)), running()}, 0, End::reported, 3},
+      {"its shell has a code of its own", {below_shell(3, exited(7)), running()}, 0, End::reported, 7},
+      {"its shell is killed later", {below_shell(3, killed(SIGKILL)), running()}, 0, End::killed, 137},
       {"of several the lowest", {running(), failed(3), failed(4)}, 1, End::reported, 3},
-      {"a loss follows from an error", {failed(5, Reason::lost_peer), failed(3)}, 1, End::reported, 3},
-      {"and from a death", {failed(5, Reason::lost_peer), killed(SIGKILL)}, 1, End::killed, 137},
-      {"and from an exit", {failed(5, Reason::lost_peer), exited(1)}, 1, End::exited, 1},
-      {"a loss alone", {running(), failed(5, Reason::lost_peer)}, 1, End::lost_peer, 5},
+      {"a loss follows from an error", {failed(5), failed(3)}, 1, End::reported, 3},
+      {"and from a death", {failed(5), killed(SIGKILL)}, 1, End::killed, 137},
+      {"and from an exit", {failed(5), exited(1)}, 1, End::exited, 1},
+      {"a loss alone", {running(), failed(5)}, 1, End::lost_peer, 5},
       {"a program without reports that loses a peer", {exited(5), exited(4)}, 1, End::exited, 4},
       {"an exit follows from a death", {exited(1), killed(SIGSEGV)}, 1, End::killed, 139},
       {"an exit says less than a report", {exited(1), failed(3)}, 1, End::reported, 3},
-      {"all have the same error", {failed(2, Reason::of_all), failed(2, Reason::of_all)}, 0, End::reported, 2},
+      {"all have the same error", {failed(2), failed(2)}, 0, End::reported, 2},
   };
   for (auto [what, ranks, rank, end, code] : cases) {
     for (std::size_t i = 0; i < ranks.size(); ++i) ranks[i].rank = static_cast<int>(i);
@@ -62,7 +70,7 @@ TEST(Cause, IsTheFailureThatExplainsTheOthers) {
 TEST(Cause, NamesTheRankWhoseErrorIsItsOwn) {
   EXPECT_EQ(message_of(0, {.message = "text"}), "text");
   EXPECT_EQ(message_of(2, {.message = "text"}), "rank 2: text");
-  EXPECT_EQ(message_of(2, {.message = "text", .reason = Reason::of_all}), "text");
+  EXPECT_EQ(message_of(2, {.message = "text", .of_all = true}), "text");
 }
 
 }  // namespace
