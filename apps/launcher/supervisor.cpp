@@ -103,7 +103,7 @@ class Run {
   std::optional<Cause> cause_;  ///< of the failure, once it is said
   std::string said_;            ///< about it, in a line
   Clock::time_point said_at_;
-  bool table_ = false;          ///< with the table of what the ranks were doing
+  bool table_ = false;  ///< with the table of what the ranks were doing
 };
 
 RunEnd Run::until_end() {
@@ -249,8 +249,8 @@ void Run::on_end(const RankState& rank) {
   }
   if (asked_ && stop_ != 0) {
     finished_anyway_ = false;
-    if (rank.code() == 128 + SIGUSR1 && rank.signal() == 0) return;            // it has saved
-    if (rank.signal() == SIGUSR1) {  // it had not begun to train
+    if (rank.code() == 128 + SIGUSR1 && rank.signal() == 0) return;  // it has saved
+    if (rank.signal() == SIGUSR1) {                                  // it had not begun to train
       asked_ = false;
       return ranks_->end(SIGTERM, kAfterFailure);
     }

@@ -28,9 +28,9 @@ enum class Show { no, yes };
 class Supervisor {
  public:
   /// Runs the ranks until they end. If one fails, the others get SIGTERM, and SIGKILL if they still run after seconds.
-  /// The exit code is that of the rank whose failure is the cause (128 + n after signal n), or 128 + n if signal n to this
-  /// process ended the run, and for several ranks of ours that one of them has died, that of a communication error; one
-  /// message says why. @throws ConfigError when the program cannot be executed
+  /// The exit code is that of the rank whose failure is the cause (128 + n after signal n), or 128 + n if signal n to
+  /// this process ended the run, and for several ranks of ours that one of them has died, that of a communication
+  /// error; one message says why. @throws ConfigError when the program cannot be executed
   RunEnd run(const StartOptions& options);
   /// Runs a program that is no rank, whose output is shown or dropped: one that checks a command before its ranks
   /// start. RunEnd::code is 0 when a signal that did not come from here has ended it: the ranks then report errors

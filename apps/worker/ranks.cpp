@@ -24,7 +24,8 @@ std::atomic<bool> is_said = false;  // the error that ends this process
 
 /// Says it, unless it is said elsewhere, or was said early.
 void say(const Verdict& verdict, const LaunchInfo& info, Whose whose) {
-  const ranks::Failure failure{.code = verdict.exit_code, .message = message_of(verdict), .of_all = whose == Whose::of_all};
+  const ranks::Failure failure{
+      .code = verdict.exit_code, .message = message_of(verdict), .of_all = whose == Whose::of_all};
   const bool elsewhere = comm::flight::report_failure(failure, info);
   if (!is_said.exchange(true) && !elsewhere) say_error(ranks::message_of(info.rank, failure));
 }

@@ -30,8 +30,8 @@ struct Cause {
 };
 
 /// The failure that explains the others, of those that are known; none: no rank has failed. Of several, the lowest
-/// rank's: errors that all ranks have are told as its own. What a process reports that the rank has started, such as its
-/// shell's, counts once the rank has ended, if that has failed too.
+/// rank's: errors that all ranks have are told as its own. What a process reports that the rank has started, such as
+/// its shell's, counts once the rank has ended, if that has failed too.
 std::optional<Cause> cause_of(const std::vector<RankState>& ranks);
 /// The same of those errors alone that ranks have reported as their own.
 std::optional<Cause> reported_cause_of(const std::vector<RankState>& ranks);

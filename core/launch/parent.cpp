@@ -72,7 +72,8 @@ bool listens() { return to_parent().descriptor >= 0; }
 
 void failed(const Failure& failure) {
   std::fflush(stdout);  // what the rank has printed comes first
-  tell(failure.of_all ? FrameKind::failed_alike : FrameKind::failed, failure.code, failure.program + '\0' + failure.message);
+  tell(failure.of_all ? FrameKind::failed_alike : FrameKind::failed, failure.code,
+       failure.program + '\0' + failure.message);
 }
 
 void reached() { tell(FrameKind::reached); }
