@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <map>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -81,6 +82,8 @@ class Run {
   void on_end(const RankState& rank);
   [[nodiscard]] bool may_ask(int signal) const;
   void ask_to_stop(int signal);
+  void tell_of_shells();
+  void tell(const RankState& rank);
   void look_for_cause();
   void say_cause(const Cause& cause);
   [[nodiscard]] std::string text_of(const Cause& cause) const;
@@ -98,7 +101,9 @@ class Run {
   bool stopped_ = false;       ///< a signal asked the ranks to stop, or was to end them
   bool asked_ = false;         ///< the ranks were asked to stop, and nothing ended them since
   timespec asked_at_{};
-  bool finished_anyway_ = true;  ///< no rank has stopped
+  bool finished_anyway_ = true;                         ///< no rank has stopped
+  std::map<int, Clock::time_point> below_shell_since_;  ///< an error of a process that the rank has started
+  std::set<int> told_;                                  ///< ranks whose error is said, though they go on
   std::optional<Clock::time_point> failing_since_;
   std::optional<Cause> cause_;  ///< of the failure, once it is said
   std::string said_;            ///< about it, in a line
@@ -243,10 +248,8 @@ void Run::acknowledge() {
 /// Finds out whether a rank has ended because of a signal. look_for_cause() does the rest.
 void Run::on_end(const RankState& rank) {
   const auto& failure = rank.report.failure;
-  if (rank.code() == 0) {  // its shell goes on after the error
-    if (failure && !cause_) outputs_[1].say(error_line(ranks::message_of(rank.rank, *failure), failure->program));
-    return;
-  }
+  if (rank.code() == 0 && failure && !cause_) tell(rank);
+  if (rank.code() == 0) return;
   if (asked_ && stop_ != 0) {
     finished_anyway_ = false;
     if (rank.code() == 128 + SIGUSR1 && rank.signal() == 0) return;  // it has saved
@@ -266,9 +269,27 @@ void Run::on_end(const RankState& rank) {
   }
 }
 
+/// Says the error of a rank that has dealt with it.
+void Run::tell(const RankState& rank) {
+  const auto& failure = *rank.report.failure;
+  if (told_.insert(rank.rank).second)
+    outputs_[1].say(error_line(ranks::message_of(rank.rank, failure), failure.program));
+}
+
+/// Says the errors of programs after which a rank's shell goes on.
+void Run::tell_of_shells() {
+  for (const auto& state : ranks_->states()) {
+    const auto& failure = state.report.failure;
+    if (!failure || failure->process == state.process || state.ended() || cause_) continue;
+    const auto since = below_shell_since_.emplace(state.rank, Clock::now()).first->second;
+    if (Clock::now() - since >= ranks::kSettleTime) tell(state);
+  }
+}
+
 /// Says why the run fails when it is known, and ends the ranks once one of them has ended.
 void Run::look_for_cause() {
   ranks_->collect();
+  tell_of_shells();
   const auto& states = ranks_->states();
   if (!cause_) {
     auto cause = stop_ == 0 ? ranks::cause_of(states) : ranks::reported_cause_of(states);
@@ -313,11 +334,11 @@ void Run::say_cause(const Cause& cause) {
 
 std::string Run::text_of(const Cause& cause) const {
   const auto& state = ranks_->states()[static_cast<std::size_t>(cause.rank)];
-  if (state.report.failure) return ranks::message_of(cause.rank, *state.report.failure);
+  if (state.report.failure && told_.count(cause.rank) == 0) return ranks::message_of(cause.rank, *state.report.failure);
   const bool is_alone = options_.kind == ranks::Ranks::of_trireme && options_.ranks == 1;
   const auto name = is_alone ? "the training" : fmt::format("rank {}", cause.rank);
   if (state.signal() != 0) return ranks::ended_by_signal(name, state.signal(), options_.kind, options_.ranks);
-  const bool silent = complained_.count(cause.rank) == 0;
+  const bool silent = complained_.count(cause.rank) + told_.count(cause.rank) == 0;
   return fmt::format("{} ended with exit code {}{}", name, state.code(), silent ? " and no message" : "");
 }
 

@@ -134,6 +134,14 @@ TEST(Launch, AShellMayDealWithAnError) {
     EXPECT_EQ(result.err.find("trireme: /nowhere.toml"), 0U) << result.err;
     EXPECT_EQ(lines_of(result.err).size(), 1U) << result.err;
   }
+  // The shell waits until the launcher has said the error.
+  const TemporaryFolder folder;
+  const auto later = run_process({"sh", "-c",
+                                  TRIREME_COMMAND " launch -n 1 sh -c '" + failing + "; until [ -s " + folder.path() +
+                                      "/err ]; do sleep 0.05; done; exit 7' 2>" + folder.path() + "/err"});
+  EXPECT_EQ(later.code, 7);
+  EXPECT_NE(run_process({"cat", folder.path() + "/err"}).out.find("trireme: rank 0 ended with exit code 7\n"),
+            std::string::npos);
 }
 
 TEST(Launch, ForwardsSignals) {
