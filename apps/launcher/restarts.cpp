@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <utility>
 
@@ -102,6 +103,7 @@ int with_restarts(Supervisor& supervisor, std::int64_t most, const std::function
     attempt = {attempt.number + 1, attempt.number == 0 || end.saved_step > newest};
     newest = std::max(newest, end.saved_step);
     put(fitted(fmt::format("restart   {} of {}, after: {}\n", attempt.number, most, end.death)));
+    std::fflush(stdout);
     announce_restart(attempt.number, end.death, end);
     const bool soon = Clock::now() - begin < kLongest;
     pause = soon ? std::clamp(2 * pause, std::chrono::seconds(1), kLongest) : std::chrono::seconds(0);

@@ -28,7 +28,7 @@ using Clock = std::chrono::steady_clock;
 using ranks::Cause;
 using ranks::LocalRanks;
 using ranks::RankState;
-constexpr std::chrono::seconds kAfterSignal{15}, kAfterFailure{5}, kAfterTable{2};
+constexpr std::chrono::seconds kAfterSignal{15}, kAfterFailure{5}, kAfterTable{2}, kAtOnce{2};
 /// That ranks have to end after the table, once they have said themselves that they do.
 constexpr std::chrono::seconds kToEnd{10};
 constexpr std::chrono::seconds kForReader{1};
@@ -219,10 +219,10 @@ void Run::on_signals() {
         break;
       default:
         if (asks_to_stop(number)) acknowledge();
-        asked_ = false;
         stopped_ = true;
         if (stop_ == 0 && !cause_) stop_ = number;
-        ranks_->end(number, options_.grace);
+        // A second request ends each rank at once, unless that is stopped.
+        ranks_->end(number, std::exchange(asked_, false) ? kAtOnce : options_.grace);
     }
   }
 }

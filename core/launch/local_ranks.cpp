@@ -193,7 +193,7 @@ void LocalRanks::on_end(std::size_t index, int status) {
   }
   states_[index].status = status;
   if (events_.ended) events_.ended(states_[index]);
-  if (!ending_) rank.orphans = -1;  // a run that goes on leaves them alone
+  if (!ending_ && states_[index].code() == 0) rank.orphans = -1;  // a run that goes on leaves them alone
 }
 
 void LocalRanks::read_report(std::size_t rank) {

@@ -95,7 +95,8 @@ TEST(Launch, EndsAllRanksWhenOneFails) {
       {"[ $RANK = 0 ] && kill -SEGV $$; exec sleep 600.25", 139, "rank 0 crashed with signal 11 (Segmentation fault)"},
       // These are not ended by SIGTERM.
       {"trap '' TERM; [ $RANK = 0 ] && exit 4; sleep 600.25", 4, "rank 0 ended with exit code 4"},
-      // Neither is a process that outlives the rank which started it.
+      // Neither is a process that outlives the rank which started it, nor one of the rank that has failed.
+      {"[ $RANK = 1 ] && { sleep 600.25 & exit 3; }; exec sleep 600.25", 3, "rank 1 ended with exit code 3"},
       {"[ $RANK = 1 ] && { sleep 0.3; exit 3; }; (trap '' TERM; sleep 600.25); echo", 3,
        "rank 1 ended with exit code 3"},
       // Losing a peer is the consequence, not the cause: rank 0 ends when rank 1 has ended.
