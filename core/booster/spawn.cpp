@@ -1,6 +1,5 @@
 #include "core/booster/spawn.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,7 +10,6 @@
 #include <optional>
 
 #include "core/base/error.h"
-#include "core/base/file_descriptor.h"
 #include "core/base/verdict.h"
 #include "core/booster/spawned_process.h"
 #include "core/comm/flight/folder.h"

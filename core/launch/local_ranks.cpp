@@ -1,8 +1,6 @@
 #include "core/launch/local_ranks.h"
 
-#include <fmt/format.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,7 +9,6 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <string>
 #include <thread>
 #include <utility>
 
@@ -23,13 +20,6 @@ namespace {
 constexpr std::chrono::seconds kAfterKill{3};
 
 bool is_notice(int signal) { return signal == SIGUSR1 || signal == SIGUSR2; }
-
-/// "DESCRIPTOR INODE", as kReportVariable has it.
-std::string name_of_pipe(int descriptor) {
-  struct stat file {};
-  fstat(descriptor, &file);
-  return fmt::format("{} {}", descriptor, file.st_ino);
-}
 
 }  // namespace
 
@@ -67,7 +57,7 @@ void LocalRanks::start(std::size_t rank, Program program) {
     inheritance.output = outputs[0]->write_end.get();
     inheritance.error = outputs[1]->write_end.get();
   }
-  set_variable(program.environment, kReportVariable, name_of_pipe(report.write_end.get()));
+  set_variable(program.environment, kReportVariable, report_variable(report.write_end.get()));
   started.process = states_[rank].process = start_process(std::move(program), inheritance);
   started.report = std::make_unique<ReportReader>(std::move(report.read_end), states_[rank].report);
   loop_.watch(started.report->descriptor(), [this, rank] { read_report(rank); });

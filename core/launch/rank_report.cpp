@@ -1,5 +1,7 @@
 #include "core/launch/rank_report.h"
 
+#include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +11,13 @@
 #include <utility>
 
 namespace trireme::ranks {
+
+std::string report_variable(int pipe) {
+  struct stat file {};
+  fstat(pipe, &file);
+  return fmt::format("{} {}", pipe, file.st_ino);
+}
+
 void merge(RankReport& all, const RankReport& rank) {
   all.saved_step = std::max(all.saved_step, rank.saved_step);
   all.smaller_micro_batch = std::max(all.smaller_micro_batch, rank.smaller_micro_batch);

@@ -17,6 +17,7 @@ namespace trireme::ranks {
 /// Names the pipe in a rank's environment: "DESCRIPTOR INODE". A program that is no rank of ours may have closed the
 /// descriptor and opened another file under its number.
 inline constexpr const char* kReportVariable = "TRIREME_REPORT";
+std::string report_variable(int pipe);
 
 enum class FrameKind : std::uint32_t {
   text,                 ///< the beginning of the next frame's text

@@ -1,7 +1,6 @@
 // What a rank tells its parent arrives, whatever its length and from however many threads; what is no report does no
 // harm.
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -24,14 +23,8 @@
 namespace trireme::ranks {
 namespace {
 
-std::string name_of(int descriptor) {
-  struct stat file {};
-  fstat(descriptor, &file);
-  return std::to_string(descriptor) + " " + std::to_string(file.st_ino);
-}
-
 /// What a process reports that calls `tell`, with the variable's value that `name` makes of the pipe.
-RankReport report_of(const std::function<void()>& tell, const std::function<std::string(int)>& name = name_of) {
+RankReport report_of(const std::function<void()>& tell, const std::function<std::string(int)>& name = report_variable) {
   Pipe pipe;
   const pid_t child = fork();
   if (child == 0) {
@@ -120,7 +113,7 @@ TEST(Report, ADescriptorThatIsNotThePipeIsLeftAlone) {
       [](int) { return "-1 0"; },
       [](int) {  // a file of the user under the number that the pipe had
         const int file = fileno(tmpfile());
-        return name_of(file);
+        return report_variable(file);
       },
   };
   for (const auto& name : names) {
