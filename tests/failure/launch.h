@@ -50,7 +50,7 @@ inline void wait_for_file(const std::string& path) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
-/// Waits until a stopped process has got this signal.
+/// Waits until a stopped process has got this signal, 3 seconds at most.
 inline void wait_for_pending(pid_t process, int signal) {
   const auto pending = [&] {
     std::ifstream file("/proc/" + std::to_string(process) + "/status");
@@ -59,7 +59,7 @@ inline void wait_for_pending(pid_t process, int signal) {
         return true;
     return false;
   };
-  for (int tries = 0; tries < 3000 && !pending(); ++tries) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  for (int tries = 0; tries < 300 && !pending(); ++tries) std::this_thread::sleep_for(std::chrono::milliseconds(10));
 }
 
 /// A second request is one that comes a second after the first was noticed: asks until the process has ended.
