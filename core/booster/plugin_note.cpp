@@ -34,9 +34,11 @@ PluginNote parse(const std::string& text) {
 class Image {
  public:
   explicit Image(const std::string& path) : path_(path) {
-    std::ifstream in(path, std::ios::binary);
+    std::ifstream in(path, std::ios::binary | std::ios::ate);
     if (!in) throw ConfigError(fmt::format("{}: no such plugin file, or it cannot be read", path));
-    bytes_.assign(std::istreambuf_iterator<char>(in), {});
+    bytes_.resize(static_cast<std::size_t>(in.tellg()));
+    in.seekg(0).read(bytes_.data(), static_cast<std::streamsize>(bytes_.size()));
+    bytes_.resize(static_cast<std::size_t>(in.gcount()));
   }
   template <class T>
   T at(std::uint64_t offset) const {

@@ -1,6 +1,7 @@
 #include "tests/parity/layout.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/stack.h>
@@ -8,6 +9,7 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <nlohmann/json.hpp>
 
@@ -63,15 +65,27 @@ static std::shared_ptr<const Task> make_task(const Case& c, data::Dataset& data)
   return tasks::classification({.data = std::move(spec), .label_smoothing = c.smoothing, .topk = 2});
 }
 
+/// Writes the case's first weights, unless the file has them already. Returns its path.
+static const std::string& write_start(const Case& c) {
+  static struct File {
+    std::string path = fmt::format("{}/parity-{}.safetensors", testing::TempDir(), getpid()), numbers;
+    ~File() { std::filesystem::remove(path); }
+  } file;
+  if (const auto numbers = numbers_of(c); file.numbers != numbers) {
+    std::vector<checkpoint::NamedValue> values;
+    for (const auto& [name, value] : start(c)) values.push_back({name, value});
+    checkpoint::write_safetensors(file.path, values);
+    file.numbers = numbers;
+  }
+  return file.path;
+}
+
 BoostInputs make_inputs(const Case& c) {
   BoostInputs inputs;
   inputs.source.model = make_model(c);
   inputs.source.make = [c] { return make_model(c); };
   inputs.source.policy = make_policy(c);
-  inputs.source.weights = fmt::format("{}/parity-{}.safetensors", testing::TempDir(), getpid());
-  std::vector<checkpoint::NamedValue> values;
-  for (const auto& [name, value] : start(c)) values.push_back({name, value});
-  checkpoint::write_safetensors(inputs.source.weights, values);
+  inputs.source.weights = write_start(c);
   inputs.data = make_data(c);
   inputs.task = make_task(c, *inputs.data);
   return inputs;
@@ -105,23 +119,29 @@ std::vector<Case> cross(const std::string& plugin, const std::string& usual, con
 Named gathered(const std::vector<shard::Slice>& slices, comm::Mesh& mesh) {
   const memory::OfHost not_the_run;
   const shard::Assembly assembly(slices, mesh);
-  Named out;
   auto list = nlohmann::json::array();
+  std::vector<at::Tensor> bytes{at::empty({0}, at::kByte)};
   for (std::size_t i = 0; i < assembly.entries().size(); ++i) {
     const auto& [name, shape, dtype, transposed] = assembly.entries()[i];
-    if (auto full = assembly.collect(i); full.defined()) out[name] = full;
+    if (const auto full = assembly.collect(i); full.defined()) bytes.push_back(full.reshape(-1).view(at::kByte));
     list.push_back({name, shape, static_cast<int>(dtype)});
   }
-  // Rank 0 has all tensors and broadcasts them.
-  for (const auto& entry :
-       nlohmann::json::parse(comm::broadcast_text(world().group(), world().device(), list.dump()))) {
-    auto& full = out[entry.at(0)];
-    if (!full.defined())
-      full =
-          at::empty(entry.at(1).get<std::vector<std::int64_t>>(), static_cast<at::ScalarType>(entry.at(2).get<int>()));
-    const auto sent = full.to(world().device());
-    world().group().broadcast(sent, 0);
-    full = sent.cpu();
+  // Rank 0 has all tensors and broadcasts them together, since ranks that share a processor wait long for each message.
+  list = nlohmann::json::parse(comm::broadcast_text(world().group(), world().device(), list.dump()));
+  Named out;
+  std::int64_t size = 0;
+  for (const auto& entry : list) {
+    const at::Tensor& full = out[entry.at(0)] = at::empty(entry.at(1).get<std::vector<std::int64_t>>(),
+                                                          static_cast<at::ScalarType>(entry.at(2).get<int>()));
+    size += static_cast<std::int64_t>(full.nbytes());
+  }
+  const auto sent = (world().rank() == 0 ? at::cat(bytes) : at::empty({size}, at::kByte)).to(world().device());
+  world().group().broadcast(sent, 0);
+  auto rest = sent.cpu();
+  for (const auto& entry : list) {
+    auto full = out.at(entry.at(0)).reshape(-1).view(at::kByte);
+    full.copy_(rest.narrow(0, 0, full.numel()));
+    rest = rest.narrow(0, full.numel(), rest.numel() - full.numel());
   }
   return out;
 }

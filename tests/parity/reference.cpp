@@ -105,9 +105,6 @@ data::LoaderOptions make_loader(const Case& c) {
   return loader;
 }
 
-namespace {
-
-/// Alike for cases that differ in their layout alone.
 std::string numbers_of(const Case& c) {
   const auto lora = c.lora.value_or(nn::LoraOptions{.rank = 0});
   return fmt::format("{} {}",
@@ -120,6 +117,8 @@ std::string numbers_of(const Case& c) {
                      fmt::join(lora.target, ","), fmt::join(lora.train.value_or(std::vector<std::string>{"-"}), ","),
                      fmt::join(lora.heads, ","));
 }
+
+namespace {
 
 Trace compute_reference(const Case& c) {
   const memory::OfHost not_the_run;

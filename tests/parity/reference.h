@@ -23,6 +23,8 @@ constexpr std::uint64_t kSeed = 11;
 
 /// Random values for every parameter: a bias that starts at zero and has no gradient would be compared as noise.
 Named start(const Case& c);
+/// Alike for cases that differ in their layout alone.
+std::string numbers_of(const Case& c);
 BoostOptions make_options(const Case& c);
 data::LoaderOptions make_loader(const Case& c);
 

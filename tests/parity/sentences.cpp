@@ -120,6 +120,11 @@ TrainedOnSentences train_by_hand(const MakeModel& make_model, const std::string&
   return result;
 }
 
+/// Uneven parts of what a rank takes of a full step, where that is more than 2 samples.
+static std::int64_t usual_micro_batch(const TaskLayout& layout) {
+  return kPerStep * layout.inner / world().size() > 2 ? 3 : 1;
+}
+
 void PrintTo(const TaskLayout& layout, std::ostream* out) { *out << layout.name; }
 
 void expect_same_on_sentences(const TaskLayout& layout, const MakeModel& make_model, const nn::Policy& policy,
@@ -131,7 +136,7 @@ void expect_same_on_sentences(const TaskLayout& layout, const MakeModel& make_mo
   c.plugin = layout.keys;
   BoostOptions options;
   options.train.global_batch = kPerStep;
-  options.train.micro_batch = layout.micro_batch;
+  options.train.micro_batch = layout.micro_batch > 0 ? layout.micro_batch : usual_micro_batch(layout);
   options.train.precision = "fp64";
   options.train.recompute = layout.recompute;
   options.train.recompute_modules = layout.recompute_modules;
@@ -158,12 +163,12 @@ void expect_same_on_sentences(const TaskLayout& layout, const MakeModel& make_mo
     EXPECT_TRUE(at::equal(weights.at(frozen), expected.weights.at(frozen))) << "frozen " << frozen << " has changed";
 
   // An evaluation does not depend on the batch size.
-  const auto one = train::evaluate(booster, run, *booster.evaluation_loader(data, 1));
+  const auto few = train::evaluate(booster, run, *booster.evaluation_loader(data, 3));
   const auto many = train::evaluate(booster, run, *booster.evaluation_loader(data, 7));
-  EXPECT_EQ(one.samples, data->size());
-  EXPECT_NEAR(one.loss, many.loss, kBound * one.loss);
-  ASSERT_EQ(one.metrics.size(), task_for(task)->metrics().size());
-  for (const auto& [metric, value] : one.metrics)
+  EXPECT_EQ(few.samples, data->size());
+  EXPECT_NEAR(few.loss, many.loss, kBound * few.loss);
+  ASSERT_EQ(few.metrics.size(), task_for(task)->metrics().size());
+  for (const auto& [metric, value] : few.metrics)
     EXPECT_NEAR(many.value(metric.name), value, kBound * std::abs(value)) << metric.name;
 }
 
