@@ -13,6 +13,10 @@
 
 namespace trireme::tests {
 
+/// As Case::micro_batch: several microbatches a step on each rank; they have different sizes where a rank takes more
+/// than 2 samples of a full step.
+constexpr std::int64_t kUneven = 0;
+
 /// One training to compare. All fields but `micro_batch` and `plugin` change the numbers, equally in every layout. By
 /// default the second step is the last one, with the 3 samples that are left of the epoch.
 struct Case {

@@ -32,13 +32,13 @@ INSTANTIATE_TEST_SUITE_P(
         {Case{.name = "plain"},
          Case{.name = "sgd", .adamw = false},
          Case{.name = "searched_chunks", .plugin = "hidden_dim = 64"},
-         Case{.name = "accumulate", .micro_batch = 1},
+         Case{.name = "accumulate", .micro_batch = kUneven},
          Case{.name = "clip", .max_norm = 0.5},
-         Case{.name = "hold", .micro_batch = 1, .max_norm = 0.5, .plugin = "enable_gradient_accumulation = true"},
-         Case{.name = "reduce_each", .micro_batch = 1, .max_norm = 0.5, .reduce_each = true},
+         Case{.name = "hold", .micro_batch = kUneven, .max_norm = 0.5, .plugin = "enable_gradient_accumulation = true"},
+         Case{.name = "reduce_each", .micro_batch = kUneven, .max_norm = 0.5, .reduce_each = true},
          Case{.name = "dropout_recompute", .dropout = 0.3, .recompute = true},
          Case{.name = "everything",
-              .micro_batch = 1,
+              .micro_batch = kUneven,
               .adamw = false,
               .dropout = 0.2,
               .max_norm = 0.3,
@@ -46,14 +46,14 @@ INSTANTIATE_TEST_SUITE_P(
          Case{.name = "two_epochs", .samples = 11, .steps = 4, .max_norm = 0.5},
          Case{.name = "lora", .micro_batch = 2, .max_norm = 0.5, .lora = adapters()},
          Case{.name = "freeze_no_decay", .freeze = {"*layer.0.*", "cls_token"}, .no_decay = {"*bias", "layernorm"}},
-         Case{.name = "unused", .micro_batch = 1, .unused_block = true},
+         Case{.name = "unused", .micro_batch = kUneven, .unused_block = true},
          Case{.name = "unused_recompute_sgd", .adamw = false, .recompute = true, .unused_block = true},
          Case{.name = "adapted", .max_norm = 0.5, .adapted = true},
          Case{.name = "rare", .rare = true},
          Case{.name = "rare_alone", .micro_batch = 2, .freeze = {"*embeddings*", "*cls_token*"}, .rare = true},
-         Case{.name = "rare_accumulate", .micro_batch = 1, .rare = true},
+         Case{.name = "rare_accumulate", .micro_batch = kUneven, .rare = true},
          Case{.name = "rare_recompute", .adamw = false, .recompute = true, .rare = true},
-         Case{.name = "twice", .micro_batch = 1, .twice = true},
+         Case{.name = "twice", .micro_batch = kUneven, .twice = true},
          Case{.name = "twice_recompute", .dropout = 0.2, .recompute = true, .twice = true}})),
     kCaseName);
 
@@ -66,7 +66,7 @@ INSTANTIATE_TEST_SUITE_P(
                                     {"offload", "offload_optim_frac = 1\noffload_param_frac = 1"},
                                     {"offload_some", "offload_optim_frac = 0.6\noffload_param_frac = 0.3"},
                                     {"late", "enable_async_reduce = false"}},
-                                   {Case{.name = "accumulate_clip", .micro_batch = 1, .max_norm = 0.5},
+                                   {Case{.name = "accumulate_clip", .micro_batch = kUneven, .max_norm = 0.5},
                                     Case{.name = "recompute", .dropout = 0.3, .recompute = true},
                                     Case{.name = "twice", .twice = true}})),
     kCaseName);
@@ -109,9 +109,9 @@ TEST(GeminiKeys, NormTypeInfIsTheLargestElement) {
 
 TEST(GeminiGroups, TwoCopiesEqualOneProcess) {
   if (world().size() % 2 != 0) GTEST_SKIP() << "for an even number of ranks";
-  for (const auto& c : gemini_cases(
-           {{"copies", "extra_dp_size = 2"}},
-           {Case{.name = "clip", .micro_batch = 1, .max_norm = 0.5}, Case{.name = "unused", .unused_block = true}}))
+  for (const auto& c :
+       gemini_cases({{"copies", "extra_dp_size = 2"}}, {Case{.name = "clip", .micro_batch = kUneven, .max_norm = 0.5},
+                                                        Case{.name = "unused", .unused_block = true}}))
     expect_same_as_one_process(c);
 }
 

@@ -47,7 +47,7 @@ INSTANTIATE_TEST_SUITE_P(
                 {"offload_some", "chunk_config = 1000\noffload_optim_frac = 0.6\noffload_param_frac = 0.3"},
                 {"searched", "min_chunk_size_m = 0.001\nsearch_range_m = 0.0005\nhidden_dim = 64"},
                 {"hold", "chunk_config = 1000\nenable_gradient_accumulation = true"}},
-               {Case{.name = "accumulate_clip", .micro_batch = 1, .max_norm = 0.5},
+               {Case{.name = "accumulate_clip", .micro_batch = kUneven, .max_norm = 0.5},
                 Case{.name = "twice_recompute", .micro_batch = 2, .dropout = 0.2, .recompute = true, .twice = true}})),
     kStage3Name);
 
@@ -60,7 +60,7 @@ TEST(HybridReplicas, EqualOneProcessAndHoldMore) {
   for (const int stage : {1, 2, 3}) {
     const auto with = [stage](const std::string& keys) {
       return cross("hybrid_parallel", "", {{"replicas", fmt::format("zero_stage = {}\n{}", stage, keys)}},
-                   {Case{.name = "clip", .micro_batch = 1, .max_norm = 0.5}})
+                   {Case{.name = "clip", .micro_batch = kUneven, .max_norm = 0.5}})
           .front();
     };
     SCOPED_TRACE(fmt::format("stage {}", stage));
@@ -79,7 +79,7 @@ TEST(Stage3Auto, EqualsOneProcess) {
   TRIREME_ONLY_ON_CPU("limits the host's memory");
   for (const double mib : {1.0, 100.0})
     for (auto c : stage3({{"auto", "chunk_config = 1000\nplacement_policy = \"auto\"\nmax_prefetch = 1"}},
-                         {Case{.name = "clip", .micro_batch = 1, .max_norm = 0.5}})) {
+                         {Case{.name = "clip", .micro_batch = kUneven, .max_norm = 0.5}})) {
       if (c.pp > 1) continue;
       SCOPED_TRACE(fmt::format("{} MiB: {}", mib, c.name));
       const auto& expected = reference(c);
@@ -118,7 +118,7 @@ TEST(Stage3Keys, ChangeWhatARankHolds) {
   if (world().size() != 2) GTEST_SKIP() << "for 2 ranks";
   const auto with = [](const std::string& keys) {
     return held_by({.name = "held",
-                    .micro_batch = 1,
+                    .micro_batch = kUneven,
                     .hidden = 60,
                     .layers = 4,
                     .plugin = "zero_stage = 3\n" + keys,
@@ -138,7 +138,7 @@ TEST(HybridReduction, DifferentGradientsAreNamed) {
   if (world().size() % 2 != 0) GTEST_SKIP() << "for an even number of ranks";
   for (const auto& [tp, pp] : {Ranks{1, 1}, {2, 1}, {1, 2}}) {
     const Case c{.name = "check",
-                 .micro_batch = 1,
+                 .micro_batch = kUneven,
                  .steps = 2,
                  .max_norm = 0.5,
                  .plugin = fmt::format("check_reduction = true\ntp_size = {}\npp_size = {}", tp, pp),

@@ -131,8 +131,8 @@ Named gathered(const std::vector<shard::Slice>& slices, comm::Mesh& mesh) {
   Named out;
   std::int64_t size = 0;
   for (const auto& entry : list) {
-    const at::Tensor& full = out[entry.at(0)] = at::empty(entry.at(1).get<std::vector<std::int64_t>>(),
-                                                          static_cast<at::ScalarType>(entry.at(2).get<int>()));
+    const at::Tensor& full = out[entry.at(0)] =
+        at::empty(entry.at(1).get<std::vector<std::int64_t>>(), static_cast<at::ScalarType>(entry.at(2).get<int>()));
     size += static_cast<std::int64_t>(full.nbytes());
   }
   const auto sent = (world().rank() == 0 ? at::cat(bytes) : at::empty({size}, at::kByte)).to(world().device());

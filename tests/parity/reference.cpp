@@ -69,6 +69,15 @@ Named start(const Case& c) {
   return values;
 }
 
+std::int64_t uneven_micro_batch(std::int64_t global_batch, std::int64_t inner) {
+  const auto data_ranks = detect_launch().size / inner;
+  return std::clamp<std::int64_t>((global_batch + data_ranks - 1) / data_ranks - 1, 1, 3);
+}
+
+static std::int64_t micro_batch_of(const Case& c) {
+  return c.micro_batch == kUneven ? uneven_micro_batch(c.global_batch, c.tp * c.pp) : c.micro_batch;
+}
+
 BoostOptions make_options(const Case& c) {
   BoostOptions options;
   options.seed = kSeed;
@@ -76,7 +85,7 @@ BoostOptions make_options(const Case& c) {
   train.epochs = c.steps;
   train.max_steps = c.steps;
   train.global_batch = c.global_batch;
-  train.micro_batch = std::min(c.micro_batch, c.global_batch);
+  train.micro_batch = std::min(micro_batch_of(c), c.global_batch);
   train.precision = c.precision;
   if (c.precision == "fp16") {
     train.loss_scale.initial_scale = c.initial_scale;
@@ -99,7 +108,7 @@ BoostOptions make_options(const Case& c) {
 data::LoaderOptions make_loader(const Case& c) {
   data::LoaderOptions loader;
   loader.global_batch = c.global_batch;
-  loader.micro_batch = c.micro_batch;
+  loader.micro_batch = micro_batch_of(c);
   loader.seed = kSeed;
   loader.shuffle = true;
   return loader;

@@ -25,6 +25,9 @@ constexpr std::uint64_t kSeed = 11;
 Named start(const Case& c);
 /// Alike for cases that differ in their layout alone.
 std::string numbers_of(const Case& c);
+/// The samples of a microbatch where `inner` ranks (tensor, sequence and pipeline parallelism) take a share of the
+/// global batch together, in the world of this program. See kUneven.
+std::int64_t uneven_micro_batch(std::int64_t global_batch, std::int64_t inner);
 BoostOptions make_options(const Case& c);
 data::LoaderOptions make_loader(const Case& c);
 

@@ -120,11 +120,6 @@ TrainedOnSentences train_by_hand(const MakeModel& make_model, const std::string&
   return result;
 }
 
-/// Uneven parts of what a rank takes of a full step, where that is more than 2 samples.
-static std::int64_t usual_micro_batch(const TaskLayout& layout) {
-  return kPerStep * layout.inner / world().size() > 2 ? 3 : 1;
-}
-
 void PrintTo(const TaskLayout& layout, std::ostream* out) { *out << layout.name; }
 
 void expect_same_on_sentences(const TaskLayout& layout, const MakeModel& make_model, const nn::Policy& policy,
@@ -136,7 +131,8 @@ void expect_same_on_sentences(const TaskLayout& layout, const MakeModel& make_mo
   c.plugin = layout.keys;
   BoostOptions options;
   options.train.global_batch = kPerStep;
-  options.train.micro_batch = layout.micro_batch > 0 ? layout.micro_batch : usual_micro_batch(layout);
+  options.train.micro_batch =
+      layout.micro_batch == kUneven ? uneven_micro_batch(kPerStep, layout.inner) : layout.micro_batch;
   options.train.precision = "fp64";
   options.train.recompute = layout.recompute;
   options.train.recompute_modules = layout.recompute_modules;

@@ -49,7 +49,7 @@ struct TaskLayout {
   std::string name, plugin, keys;
   int inner = 1;  ///< number of ranks per data-parallel rank
   bool recompute = false;
-  std::int64_t micro_batch = 0;  ///< 0: usually several a step, not all of one size
+  std::int64_t micro_batch = kUneven;
   std::vector<std::string> recompute_modules{};
   /// Whether the layout can have this number of ranks.
   [[nodiscard]] bool fits(int ranks) const { return ranks % inner == 0 && (plugin != "data_parallel" || ranks == 1); }

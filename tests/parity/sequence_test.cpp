@@ -42,10 +42,14 @@ class Tokens : public testing::TestWithParam<Case> {};
 TEST_P(Tokens, EqualsOneProcess) { expect_same_as_one_process(GetParam()); }
 
 // 10 tokens on 2, 3 and 4 ranks, 3 heads on 2, 8 samples on 1 and 2; the second batch is ragged.
-const std::vector<Case> kCases{
-    Case{.name = "plain"}, Case{.name = "sgd_clip", .adamw = false, .max_norm = 0.5},
-    Case{.name = "dropout", .dropout = 0.2},
-    Case{.name = "everything", .micro_batch = 1, .adamw = false, .dropout = 0.2, .max_norm = 0.3, .recompute = true}};
+const std::vector<Case> kCases{Case{.name = "plain"}, Case{.name = "sgd_clip", .adamw = false, .max_norm = 0.5},
+                               Case{.name = "dropout", .dropout = 0.2},
+                               Case{.name = "everything",
+                                    .micro_batch = kUneven,
+                                    .adamw = false,
+                                    .dropout = 0.2,
+                                    .max_norm = 0.3,
+                                    .recompute = true}};
 
 INSTANTIATE_TEST_SUITE_P(
     SplitGather, Tokens,
@@ -99,15 +103,15 @@ INSTANTIATE_TEST_SUITE_P(Long, Tokens,
 
 /// Further cases of every mode, each in few layouts.
 const std::vector<Case> kMore{
-    Case{.name = "accumulate", .micro_batch = 1},
+    Case{.name = "accumulate", .micro_batch = kUneven},
     Case{.name = "recompute", .recompute = true},
-    Case{.name = "reduce_each_clip", .micro_batch = 1, .max_norm = 0.5, .reduce_each = true},
+    Case{.name = "reduce_each_clip", .micro_batch = kUneven, .max_norm = 0.5, .reduce_each = true},
     Case{.name = "freeze", .freeze = {"*embeddings*", "*layer.0.*", "*query*", "*intermediate*bias", "*norm*weight"}},
     Case{.name = "lora", .micro_batch = 2, .dropout = 0.2, .recompute = true, .lora = adapters()},
     Case{.name = "one_layer", .dropout = 0.2, .layers = 1},
     kManyTokens,
     Case{.name = "two_tokens", .dropout = 0.2, .patch = 12},  // fewer than ranks
-    Case{.name = "unused", .micro_batch = 1, .unused_block = true},
+    Case{.name = "unused", .micro_batch = kUneven, .unused_block = true},
     Case{.name = "rare", .rare = true},
     Case{.name = "twice_recompute", .micro_batch = 2, .dropout = 0.2, .recompute = true, .twice = true}};
 

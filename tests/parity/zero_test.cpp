@@ -30,11 +30,11 @@ INSTANTIATE_TEST_SUITE_P(
         {{"stage1", "stage = 1"}, {"stage2", "stage = 2"}},
         {Case{.name = "plain"}, Case{.name = "sgd", .adamw = false},
          Case{.name = "one_bucket", .plugin = "reduce_bucket_size_in_m = 12"},
-         Case{.name = "accumulate", .micro_batch = 1}, Case{.name = "clip", .max_norm = 0.5},
-         Case{.name = "reduce_each_clip", .micro_batch = 1, .max_norm = 0.5, .reduce_each = true},
+         Case{.name = "accumulate", .micro_batch = kUneven}, Case{.name = "clip", .max_norm = 0.5},
+         Case{.name = "reduce_each_clip", .micro_batch = kUneven, .max_norm = 0.5, .reduce_each = true},
          Case{.name = "dropout_recompute", .dropout = 0.3, .recompute = true},
          Case{.name = "everything",
-              .micro_batch = 1,
+              .micro_batch = kUneven,
               .adamw = false,
               .dropout = 0.2,
               .max_norm = 0.3,
@@ -42,9 +42,9 @@ INSTANTIATE_TEST_SUITE_P(
          Case{.name = "two_epochs", .samples = 11, .steps = 4, .max_norm = 0.5},
          Case{.name = "freeze_no_decay", .freeze = {"*layer.0.*", "cls_token"}, .no_decay = {"*bias", "layernorm"}},
          Case{.name = "lora", .micro_batch = 2, .max_norm = 0.5, .lora = adapters()},
-         Case{.name = "unused", .micro_batch = 1, .unused_block = true}, Case{.name = "rare", .rare = true},
+         Case{.name = "unused", .micro_batch = kUneven, .unused_block = true}, Case{.name = "rare", .rare = true},
          Case{.name = "adapted", .max_norm = 0.5, .adapted = true},
-         Case{.name = "rare_accumulate", .micro_batch = 1, .adamw = false, .rare = true},
+         Case{.name = "rare_accumulate", .micro_batch = kUneven, .adamw = false, .rare = true},
          Case{.name = "unused_recompute_sgd", .adamw = false, .recompute = true, .unused_block = true}})),
     kCaseName);
 
@@ -54,16 +54,16 @@ INSTANTIATE_TEST_SUITE_P(
                                   {"gather", "stage = 1\noverlap_allgather = true"},
                                   {"offload", "stage = 2\ncpu_offload = true"},
                                   {"hold", "stage = 2\nno_sync = true"}},
-                                 {Case{.name = "accumulate_clip", .micro_batch = 1, .max_norm = 0.5},
+                                 {Case{.name = "accumulate_clip", .micro_batch = kUneven, .max_norm = 0.5},
                                   Case{.name = "recompute", .dropout = 0.3, .recompute = true}})),
     kCaseName);
 
 TEST(ZeroGroups, TwoCopiesEqualOneProcess) {
   if (world().size() % 2 != 0) GTEST_SKIP() << "for an even number of ranks";
   for (const char* stage : {"stage = 1", "stage = 2"})
-    for (auto c : zero_cases(
-             {{"copies", fmt::format("{}\nextra_dp_size = 2", stage)}},
-             {Case{.name = "clip", .micro_batch = 1, .max_norm = 0.5}, Case{.name = "unused", .unused_block = true}}))
+    for (auto c : zero_cases({{"copies", fmt::format("{}\nextra_dp_size = 2", stage)}},
+                             {Case{.name = "clip", .micro_batch = kUneven, .max_norm = 0.5},
+                              Case{.name = "unused", .unused_block = true}}))
       expect_same_as_one_process(c);
 }
 
