@@ -6,8 +6,11 @@
 #include <chrono>
 #include <filesystem>
 #include <initializer_list>
+#include <map>
+#include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/failure/refusal.h"
@@ -85,6 +88,26 @@ inline std::string train_well(const SmallRun& run, int ranks, const Arguments& a
   const auto result = run.train(ranks, arguments);
   EXPECT_EQ(result.code, 0) << result.err << result.out;
   return result.out;
+}
+
+/// A run of one rank on the leaves, as its training left it. A program trains once for all tests that ask for the same.
+inline const SmallRun& trained_run(const std::string& train = "epochs = 1\nglobal_batch = 8\n",
+                                   const Arguments& arguments = {}) {
+  static std::map<std::pair<std::string, Arguments>, std::unique_ptr<SmallRun>> runs;
+  static const TemporaryFolder kept;
+  auto& run = runs[{train, arguments}];
+  const auto copy = [](const std::string& from, const std::string& to) {  // links stay links
+    EXPECT_EQ(run_process({"cp", "-a", from + "/.", to}).code, 0);
+  };
+  if (run == nullptr) {
+    run = std::make_unique<SmallRun>(kLeaves, train);
+    train_well(*run, 1, arguments);
+    copy(run->folder.path(), kept.path() + "/" + fs::path(run->folder.path()).filename().string());
+  } else {
+    for (const auto& entry : fs::directory_iterator(run->folder.path())) fs::remove_all(entry.path());
+    copy(kept.path() + "/" + fs::path(run->folder.path()).filename().string(), run->folder.path());
+  }
+  return *run;
 }
 
 }  // namespace trireme::tests
