@@ -33,7 +33,7 @@ void expect_same_files(const std::string& folder, const std::string& expected) {
 
 /// Two epochs of a small model, with both checkpoints.
 struct TwoEpochs {
-  const SmallRun& trained = trained_run("epochs = 2\nglobal_batch = 16\n");
+  const SmallRun& trained = made_once<TrainedRun>(std::string("epochs = 2\nglobal_batch = 16\n"));
   const TemporaryFolder& folder = trained.folder;
   [[nodiscard]] std::string dir() const { return trained.dir(); }
   [[nodiscard]] std::string first() const { return dir() + "/checkpoints/step-00000003"; }

@@ -10,7 +10,7 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "tests/failure/refusal.h"
@@ -90,23 +90,27 @@ inline std::string train_well(const SmallRun& run, int ranks, const Arguments& a
   return result.out;
 }
 
-/// A run of one rank on the leaves, as its training left it. A program trains once for all tests that ask for the same.
-inline const SmallRun& trained_run(const std::string& train = "epochs = 1\nglobal_batch = 8\n",
-                                   const Arguments& arguments = {}) {
-  static std::map<std::pair<std::string, Arguments>, std::unique_ptr<SmallRun>> runs;
-  static const TemporaryFolder kept;
-  auto& run = runs[{train, arguments}];
-  const auto copy = [](const std::string& from, const std::string& to) {  // links stay links
-    EXPECT_EQ(run_process({"cp", "-a", from + "/.", to}).code, 0);
-  };
-  if (run == nullptr) {
-    run = std::make_unique<SmallRun>(kLeaves, train);
-    train_well(*run, 1, arguments);
-    copy(run->folder.path(), kept.path() + "/" + fs::path(run->folder.path()).filename().string());
-  } else {
-    for (const auto& entry : fs::directory_iterator(run->folder.path())) fs::remove_all(entry.path());
-    copy(kept.path() + "/" + fs::path(run->folder.path()).filename().string(), run->folder.path());
+/// A run of one rank on the leaves.
+struct TrainedRun : SmallRun {
+  explicit TrainedRun(const std::string& train = "epochs = 1\nglobal_batch = 8\n") : SmallRun(kLeaves, train) {
+    train_well(*this, 1);
   }
+};
+
+/// A run as its constructor left it. A program makes it once for all tests, each of which has its folder as it was
+/// then.
+template <class Run, class... Made>
+const Run& made_once(const Made&... of) {
+  static std::map<std::tuple<Made...>, std::unique_ptr<Run>> runs;
+  static const TemporaryFolder kept;
+  auto& run = runs[{of...}];
+  const bool is_new = run == nullptr;
+  if (is_new) run = std::make_unique<Run>(of...);
+  const fs::path folder = run->folder.path(), copy = kept.path() / folder.filename();
+  if (!is_new)
+    for (const auto& entry : fs::directory_iterator(folder)) fs::remove_all(entry.path());
+  const auto from = is_new ? folder : copy, to = is_new ? copy : folder;
+  EXPECT_EQ(run_process({"cp", "-a", from.string() + "/.", to.string()}).code, 0);  // links stay links
   return *run;
 }
 
