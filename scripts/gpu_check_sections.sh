@@ -25,7 +25,7 @@ kernels.staging|45|copies to and from the host|gpu_test staging
 host_sync|60|no host synchronisation in a step|gpu_test sync
 precisions|60|every precision trains|precisions
 layouts.first|90|8 layouts against the CPU, float64|verify fp64 "${first_layouts[@]}"
-nccl.comm|60|every collective over NCCL, 2 ranks|over_nccl 2 "$tests/comm_test" ${dry:+--gtest_filter=Collectives.*}
+nccl.comm|60|every collective over NCCL, 2 ranks|over_nccl 2 "$tests/comm_test" ${dry:+--gtest_filter=Collectives.all_*}
 nccl.dp2_zero3|45|dp 2, zero 3 over NCCL against one rank|nccl_layout dp=2,zero=3
 nccl.tp2_pp2_zbv|60|tp 2, pp 2, zbv over NCCL against one rank|nccl_layout tp=2,pp=2,schedule=zbv
 speed.bf16|60|ViT-B/16, batch 256, bf16 by autocast|speed base 256 bf16
@@ -201,7 +201,7 @@ sanitizer() {  # TOOL
 # --- speed ------------------------------------------------------------------------------------------------------------
 kernel_speed() {
   local precisions=(fp32 bf16) dropouts=(0 0.1) sizes=(100 256 base) precision dropout line
-  [ -z "$dry" ] || { precisions=(fp32); dropouts=(0.1); sizes=(1); }
+  [ -z "$dry" ] || { precisions=(fp32); dropouts=(0.1); sizes=(1 1 tiny); }
   for precision in "${precisions[@]}"; do
     for dropout in "${dropouts[@]}"; do
       line=$("$tests/bench_kernels" "$device" "$precision" "$dropout" "${sizes[@]}") || { why "$precision, dropout $dropout"; return 1; }
@@ -212,9 +212,9 @@ kernel_speed() {
 
 # A ViT of SIZE on drawn leaves that stay decoded in memory: of four epochs of ten steps the first warms up.
 speed() {  # SIZE BATCH PRECISION [LAYOUT [RUN]]
-  local batch=$2 size=$1 pixels=224 epochs=4 options ranks run=${5:-$section} workers
+  local batch=$2 size=$1 pixels=224 epochs=4 steps=10 layers='' options ranks run=${5:-$section} workers
   [ "$3$device" != tf32cpu ] || { why "tf32 needs a GPU"; return 77; }
-  [ -z "$dry" ] || { size=tiny batch=8 pixels=32 epochs=2; }
+  [ -z "$dry" ] || { size=tiny batch=8 pixels=32 epochs=2 steps=5 layers='num_layers = 1'; }
   workers=$(($(nproc) > 16 ? 14 : $(nproc) > 2 ? $(nproc) - 2 : 1))
   cat >"$folder/config.toml" <<TOML
 [run]
@@ -223,9 +223,10 @@ keep_checkpoints = 0
 [model]
 name = "vit"
 size = "$size"
+$layers
 [data]
 name = "leaves"
-images = $((10 * batch))
+images = $((steps * batch))
 image_size = $pixels
 cache_mb = 8192
 workers = $workers

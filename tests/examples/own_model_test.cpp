@@ -23,12 +23,17 @@ std::vector<std::string> split_arguments(const std::string& text) {
   return arguments;
 }
 
-ProcessResult own_model(int ranks, const std::vector<std::string>& keys) {
+enum class By { launch, mpirun };
+
+/// `launch` costs less; the document's commands are run as they are.
+ProcessResult own_model(int ranks, const std::vector<std::string>& keys, By launcher = By::launch) {
   std::vector<std::string> command;
-  if (ranks > 1)
-    command = {TRIREME_TEST_MPIRUN, "-n",    std::to_string(ranks), "--oversubscribe",
-               "--quiet",           "--mca", "mpi_yield_when_idle", "1",
-               "--bind-to",         "none"};
+  if (ranks > 1 && launcher == By::mpirun)
+    command = {
+        TRIREME_TEST_MPIRUN, "--oversubscribe", "--quiet", "--mca", "mpi_yield_when_idle", "1", "--bind-to", "none"};
+  else if (ranks > 1)
+    command = {TRIREME_COMMAND, "launch"};
+  if (ranks > 1) command.insert(command.end(), {"-n", std::to_string(ranks)});
   command.push_back(OWN_MODEL);
   command.insert(command.end(), keys.begin(), keys.end());
   return run_process(command, {.environment = {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
@@ -118,7 +123,7 @@ TEST(OwnModel, DocumentShowsItsOutput) {
           EXPECT_NE(line.find("mpirun --allow-run-as-root --oversubscribe -n "), std::string::npos) << line;
         }
         arguments.erase(arguments.begin(), program + 1);
-        result = own_model(ranks, arguments);
+        result = own_model(ranks, arguments, By::mpirun);
         next_loss = 0;
         ++commands;
       } else if (const auto shown = losses(line); !shown.empty()) {

@@ -32,16 +32,12 @@ void expect_same_files(const std::string& folder, const std::string& expected) {
 }
 
 /// Two epochs of a small model, with both checkpoints.
-struct TwoEpochs : SmallRun {
-  TwoEpochs() : SmallRun(kLeaves, "epochs = 2\nglobal_batch = 16\n") {
-    const auto result = train(1);
-    EXPECT_EQ(result.code, 0) << result.err << result.out;
-    for (const auto& entry : fs::directory_iterator(dir() + "/checkpoints")) steps.insert(entry.path().string());
-    EXPECT_EQ(steps.size(), 2U);
-  }
-  [[nodiscard]] const std::string& first() const { return *steps.begin(); }
-  [[nodiscard]] const std::string& last() const { return *steps.rbegin(); }
-  std::set<std::string> steps;
+struct TwoEpochs {
+  const SmallRun& trained = made_once<TrainedRun>(std::string("epochs = 2\nglobal_batch = 16\n"));
+  const TemporaryFolder& folder = trained.folder;
+  [[nodiscard]] std::string dir() const { return trained.dir(); }
+  [[nodiscard]] std::string first() const { return dir() + "/checkpoints/step-00000003"; }
+  [[nodiscard]] std::string last() const { return dir() + "/checkpoints/step-00000006"; }
 };
 
 std::string name_in(const std::string& path) { return fs::path(path).filename().string(); }
@@ -160,35 +156,6 @@ TEST(CheckpointCommands, ExportReplacesNobodyElsesModel) {
   EXPECT_TRUE(content_of(out + "/model.safetensors") == ours);
   EXPECT_TRUE(fs::is_symlink(run.folder.path() + "/link"));
   for (const auto& name : names_of(run.folder.path())) EXPECT_FALSE(name.ends_with(".tmp")) << name;
-}
-
-TEST(CheckpointCommands, AnExportThatIsKilledLeavesAWholeModel) {
-  const TwoEpochs run;
-  const auto exports = run.folder.path() + "/exports", out = exports + "/out";
-  std::set<std::string> whole;
-  for (const auto& step : {run.last(), run.first()}) {
-    ASSERT_EQ(checkpoint({"export", step, "--to", out}).code, 0);
-    whole.insert(content_of(out + "/model.safetensors"));
-  }
-  ASSERT_EQ(whole.size(), 2U);
-  const auto names = names_of(out);
-  const std::vector<std::string> users{exports + "/out.export.tmp", exports + "/out.old.tmp"};
-  for (const auto& folder : users) {
-    fs::create_directory(folder);
-    std::ofstream(folder + "/notes.txt") << "a user's own";
-  }
-  int at = 0, code = 1;
-  while (code != 0 && at < 100) {
-    SCOPED_TRACE(++at);
-    const ProcessOptions dies{
-        .environment = {"LD_PRELOAD=" TRIREME_FAULTS, "FAULT_FOLDER=" + exports, "FAULT_AT=" + std::to_string(at)}};
-    code = run_process({TRIREME_COMMAND, "checkpoint", "export", run.last(), "--to", out}, dies).code;
-    EXPECT_TRUE(whole.contains(content_of(out + "/model.safetensors")));
-    EXPECT_EQ(names_of(out), names);
-  }
-  EXPECT_TRUE(at > 12 && code == 0) << at;
-  EXPECT_EQ(names_of(exports), (std::set<std::string>{"out", "out.export.tmp", "out.old.tmp"}));
-  for (const auto& folder : users) EXPECT_EQ(content_of(folder + "/notes.txt"), "a user's own") << folder;
 }
 
 TEST(CheckpointCommands, MergeAdaptersOnlyWhenAsked) {
@@ -319,7 +286,7 @@ TEST(CheckpointCommands, WeightsRemainWithoutTheOptimizer) {
   EXPECT_NE(verified.out.find("; all that an evaluation reads is intact: it can be evaluated and exported\n"),
             std::string::npos)
       << verified.out;
-  expect_refusal(run.train(1, {"--set", "train.epochs=3", "--resume", run.last()}), 7,
+  expect_refusal(run.trained.train(1, {"--set", "train.epochs=3", "--resume", run.last()}), 7,
                  optimizer + ": No such file or directory, but the manifest lists it");
 }
 
@@ -379,7 +346,7 @@ TEST(CheckpointCommands, InspectShowsFilesOfTensors) {
   EXPECT_NE(state.out.find("BF16"), std::string::npos) << state.out;
   fs::resize_file(model, 100);
   expect_only_refusal(command({"inspect", model}), 7, model + ": ");
-  expect_only_refusal(run.train(1, {"--set", "model.weights=" + part}), 7,
+  expect_only_refusal(run.trained.train(1, {"--set", "model.weights=" + part}), 7,
                       part + ": one rank's part of the checkpoint " + run.last());
 }
 

@@ -71,8 +71,7 @@ TEST(Eval, EvaluatesARunFromAnyFolder) {
                            "/model-best/model.safetensors", "/checkpoints/step-00000002/best.safetensors"})
     EXPECT_EQ(score_of({run + part}, in_root), expected) << part;
   // A key that only the run's own kind of data has does not prevent an evaluation on other data.
-  const SmallRun drawn;
-  ASSERT_EQ(drawn.train(1).code, 0);
+  const auto& drawn = made_once<TrainedRun>();
   EXPECT_NE(score_of({drawn.dir(), "--set", "data.name=image_folder", "--set", "data.path=leaves"}, in_folder), "");
   expect_only_refusal(
       eval({drawn.dir(), "--set", "data.name=image_folder", "--set", "data.path=leaves", "--set", "data.images=90"},
@@ -171,8 +170,7 @@ TEST(Eval, OnAnyNumberOfRanks) {
 }
 
 TEST(Eval, NamesWeightsThatAreNotFinite) {
-  const SmallRun run;
-  train_well(run, 1);
+  const auto& run = made_once<TrainedRun>();
   {
     Tensors file(run.dir() + "/model/model.safetensors");
     file.values("vit.layernorm.weight")[3] = NAN;
@@ -188,8 +186,7 @@ TEST(Eval, NamesWeightsThatAreNotFinite) {
 
 // Finite weights, whose products are not.
 TEST(Eval, ALossThatIsNotFiniteIsAnError) {
-  const SmallRun run;
-  train_well(run, 1);
+  const auto& run = made_once<TrainedRun>();
   {
     Tensors file(run.dir() + "/model/model.safetensors");
     for (const auto* name : {"vit.layernorm.weight", "classifier.weight"}) std::fill_n(file.values(name), 16, 3e38F);
@@ -203,8 +200,7 @@ TEST(Eval, ALossThatIsNotFiniteIsAnError) {
 }
 
 TEST(Eval, RefusesABaseModelWithoutAHead) {
-  const SmallRun run;
-  train_well(run, 1);
+  const auto& run = made_once<TrainedRun>();
   Tensors(run.dir() + "/model/model.safetensors").rename("\"classifier.", "\"klassifier.");
   for (const int ranks : {1, 2})
     expect_only_refusal(eval({run.dir(), "--ranks", std::to_string(ranks)}), 7,
@@ -239,8 +235,7 @@ TEST(Weights, LabelsInAnotherOrderAreMapped) {
 }
 
 TEST(Weights, LoadFromTheHubsCache) {
-  const SmallRun run;
-  train_well(run, 1);
+  const auto& run = made_once<TrainedRun>();
   const auto model = run.folder.path() + "/hub/models--someone--leaves";
   fs::create_directories(model + "/snapshots");
   fs::create_directories(model + "/refs");

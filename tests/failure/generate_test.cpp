@@ -48,7 +48,7 @@ struct RunOnLetters : SmallRun {
 };
 
 TEST(Generate, ContinuesWhatTheModelHasLearnt) {
-  const RunOnLetters run;
+  const auto& run = made_once<RunOnLetters>();
   fs::remove_all(run.folder.path() + "/data");  // it does without the data set
   const auto mere = run.folder.path() + "/mere";
   fs::copy(run.dir() + "/model", mere);  // with config.json, but no config.toml
@@ -66,7 +66,7 @@ TEST(Generate, ContinuesWhatTheModelHasLearnt) {
 
 // generation_config.json comes before config.json, and either may have several ids.
 TEST(Generate, StopsAtTheIdsBesideTheWeights) {
-  const RunOnLetters run;
+  const auto& run = made_once<RunOnLetters>();
   const auto model = run.dir() + "/model";
   const auto text = [&] {
     const auto result = generate({model, "--prompt", "cda", "--tokens", "9", "--stop-at-end", "--tokenizer", "bytes"});
@@ -83,7 +83,7 @@ TEST(Generate, StopsAtTheIdsBesideTheWeights) {
 }
 
 TEST(Generate, TheSameSeedDrawsTheSameText) {
-  const RunOnLetters run;
+  const auto& run = made_once<RunOnLetters>();
   const auto text = [&](const std::string& seed) {
     const auto result = generate(
         {run.dir(), "--prompt", "a", "--tokens", "32", "--temperature", "30", "--seed", seed, "--tokenizer", "bytes"});
@@ -95,7 +95,7 @@ TEST(Generate, TheSameSeedDrawsTheSameText) {
 }
 
 TEST(Generate, SaysWhatItCannotDo) {
-  const RunOnLetters run;
+  const auto& run = made_once<RunOnLetters>();
   const auto mere = run.folder.path() + "/mere";
   fs::copy(run.dir() + "/model", mere);
   struct Refused {

@@ -2,6 +2,7 @@
 // they refuse.
 #include <fstream>
 #include <map>
+#include <set>
 
 #include "tests/failure/small_run.h"
 
@@ -13,22 +14,23 @@ TEST(Plugins, ReportWhichKernelsTheyChose) {
   const auto line = [&](const std::vector<std::string>& sets) {
     std::vector<std::string> arguments;
     for (const auto& set : sets) arguments.insert(arguments.end(), {"--set", set});
-    const auto result = run.train(2, arguments);
+    const bool is_cut = sets.front().starts_with("parallel.") && sets.front().ends_with("=2");
+    const auto result = run.train(is_cut ? 2 : 1, arguments);
     EXPECT_EQ(result.code, 0) << result.err;
     const auto at = result.out.find("kernels (");
     return at == std::string::npos ? "" : result.out.substr(at, result.out.find('\n', at) - at);
   };
-  const std::string hybrid = "plugin.hybrid_parallel.";
+  const std::string hybrid = "plugin.hybrid_parallel.", one = "parallel.plugin=hybrid_parallel";
   EXPECT_EQ(line({"parallel.tp=2"}), "");
   // The option enables what was measured to be faster: on a CPU, one pass for dropout and residual sum.
   EXPECT_EQ(
-      line({"parallel.tp=2", hybrid + "enable_all_optimization=true"}),
+      line({one, hybrid + "enable_all_optimization=true"}),
       "kernels (CPU): attention by LibTorch's flash kernel; enable_all_optimization changes nothing for this model "
       "on this device");
   EXPECT_EQ(line({"parallel.tp=2", "model.dropout=0.1", hybrid + "enable_all_optimization=true"}),
             "kernels (CPU): attention by LibTorch's flash kernel; bias and GELU by LibTorch's kernels, dropout and "
             "residual sum in one pass");
-  EXPECT_EQ(line({"parallel.tp=2", hybrid + "enable_fused_normalization=true"}),
+  EXPECT_EQ(line({one, hybrid + "enable_fused_normalization=true"}),
             "kernels (CPU): residual sum and layer norm by LibTorch's kernels");
   EXPECT_EQ(line({"parallel.tp=2", "parallel.sp_mode=ring", hybrid + "enable_flash_attention=false"}),
             "kernels (CPU): attention scores are materialized");
@@ -43,20 +45,6 @@ TEST(Plugins, ReportWhichKernelsTheyChose) {
             "kernels (CPU): residual sum and layer norm by LibTorch's kernels");
   EXPECT_EQ(line({"parallel.pp=2", "train.attention_kernel=flash"}),
             "kernels (CPU): attention by LibTorch's flash kernel");
-}
-
-// The system would load a truncated file, and end the process at the first access to a missing byte.
-TEST(Plugins, RefuseATruncatedFile) {
-  const SmallRun run;
-  const auto cut = run.folder.path() + "/cut.so";
-  const fs::path whole = fs::path(TRIREME_COMMAND).parent_path().parent_path() / "lib/trireme/plugins/gemini.so";
-  const auto size = fs::file_size(whole);
-  for (const std::uintmax_t bytes : {std::uintmax_t{100}, std::uintmax_t{1000}, size / 4, size / 2}) {
-    fs::copy_file(whole, cut, fs::copy_options::overwrite_existing);
-    fs::resize_file(cut, bytes);
-    expect_only_refusal(run.train(1, {"--set", "parallel.plugin=" + cut}), 2,
-                        "parallel.plugin=" + cut + ": " + cut + ": ");
-  }
 }
 
 // Every row of docs/from-colossalai.md names a key that exists, or one that is refused with a reason.
@@ -123,9 +111,11 @@ TEST(Plugins, RunReplicasInOneProcess) {
   EXPECT_NE(run_process({TRIREME_COMMAND, "plugins", "data_parallel"}).out.find("replicas"), std::string::npos);
 }
 
-// The configuration that a run writes can be run, and verified in other layouts.
+// The configuration that a run writes can be run, and verified in other layouts. Those with the same plugin that differ
+// in [parallel] and [plugin.*] alone, the last sections, are the same to `verify`, which reads neither.
 TEST(Plugins, AcceptTheirOwnResolvedFile) {
   const SmallRun run;
+  std::set<std::string> verified;
   for (const std::vector<std::string>& sets :
        {std::vector<std::string>{"parallel.tp=2"},
         {"parallel.pp=2", "parallel.schedule=zb_h1"},
@@ -147,6 +137,11 @@ TEST(Plugins, AcceptTheirOwnResolvedFile) {
     const auto again = run_process({TRIREME_COMMAND, "train", file, "--ranks", "2", "--set", "run.dir=" + run.dir(),
                                     "--set", "train.max_steps=1"});
     EXPECT_EQ(again.code, 0) << sets.front() << again.err;
+    const auto parallel = printed.out.find("\n[parallel]\n"), plugin = printed.out.find("\n[plugin.", parallel);
+    ASSERT_NE(plugin, std::string::npos) << printed.out;
+    const auto others =
+        printed.out.substr(0, parallel) + printed.out.substr(plugin, printed.out.find(']', plugin) - plugin);
+    if (!verified.insert(others).second) continue;
     EXPECT_EQ(run_process({TRIREME_COMMAND, "verify", file, "--layouts", "dp=1;tp=2", "--steps", "1"}).code, 0);
   }
 }
@@ -154,15 +149,6 @@ TEST(Plugins, AcceptTheirOwnResolvedFile) {
 // A mistake in the section of a plugin that is not in use is reported too.
 TEST(Plugins, CheckTheSectionsOfUnusedPlugins) {
   const SmallRun run;
-  for (const auto& [set, says] :
-       {std::pair{"low_level_zero.stge=2", "no key \"stge\" in [plugin.low_level_zero]; did you mean \"stage\"?"},
-        {"low_level_zero.stage=two", "must be an integer, not a string"},
-        {"gemini.shard_param_frac=2", "must be at least 0 and at most 1"},
-        {"low_level_zero.stage=2",
-         "belongs to the plugin \"low_level_zero\", but this run uses \"torch_ddp\"; remove it"},
-        {"low_level_zer.stage=2", "[plugin.low_level_zer] is not the section of any plugin; did you mean"}})
-    expect_only_refusal(run.train(1, {"--set", std::string("plugin.") + set}), 2, says);
-  EXPECT_FALSE(fs::exists(run.dir()));
   const std::string sections = "[plugin.gemini]\nmax_prefetch = 1\n[plugin.torch_ddp]\nbucket_cap_mb = 2\n";
   const auto check = [&](const std::string& zero, const std::string& parallel) {
     return run_process({TRIREME_COMMAND, "config",
@@ -187,29 +173,6 @@ TEST(Plugins, TakeKeysOfTrainFromTheirSection) {
   EXPECT_NE(train.find("precision = \"bf16\""), std::string::npos) << result.out;
   EXPECT_NE(train.find("max_norm = 0.5"), std::string::npos) << result.out;
   EXPECT_NE(result.out.find("norm_type = \"inf\""), std::string::npos) << result.out;
-}
-
-// Errors about keys of [train] that are set in a plugin's section point to that section, also for rules over several
-// keys.
-TEST(Plugins, ErrorsPointToKeysOfTrainInTheirSection) {
-  const SmallRun run;
-  const auto check = [&](const std::string& text) {
-    return run_process({TRIREME_COMMAND, "train", run.folder.write("placed.toml", std::string(kModel) + kLeaves + text),
-                        "--ranks", "1", "--set", "run.dir=" + run.dir()});
-  };
-  const std::string gemini = "[parallel]\nplugin = \"gemini\"\n[plugin.gemini]\n";
-  for (const auto& [text, says] :
-       {std::pair{gemini + "recompute_ratio = 0.5\n", ": plugin.gemini.recompute_ratio = 0.5: has no effect without"},
-        {"[train]\nrecompute = true\n" + gemini + "recompute_layers_per_stage = [9]\n",
-         ": plugin.gemini.recompute_layers_per_stage = [9]: stage 0 has 3 blocks; choose at most 3"},
-        {gemini + "attention_kernel = \"cudnn\"\n",
-         ": plugin.gemini.attention_kernel = \"cudnn\": LibTorch has no cudnn attention"},
-        {"[train]\nattention_kernel = \"cudnn\"\n", ": train.attention_kernel = \"cudnn\": LibTorch has no cudnn"},
-        {gemini + "initial_scale = 8.0\n", ": plugin.gemini.initial_scale = 8.0: has no effect with precision ="}}) {
-    const auto result = check(text);
-    expect_only_refusal(result, 2, says);
-    EXPECT_NE(result.err.find("placed.toml:"), std::string::npos) << result.err;
-  }
 }
 
 }  // namespace

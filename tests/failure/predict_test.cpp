@@ -70,7 +70,7 @@ void expect_same(const std::string& csv, const std::string& expected) {
 }
 
 TEST(Predict, AgreesWithTheReportOfAnEvaluationInEveryLayout) {
-  const RunOnLeaves run;
+  const auto& run = made_once<RunOnLeaves>();
   const auto one = run.report({});
   for (const PredictArguments& layout : {PredictArguments{"--ranks", "2"},
                                          {"--ranks", "2", "--set", "parallel.tp=2"},
@@ -144,7 +144,7 @@ TEST(Predict, AgreesWithTheReportOfAnEvaluationInEveryLayout) {
 }
 
 TEST(Predict, PrintsWhatItCanRead) {
-  const RunOnLeaves run;
+  const auto& run = made_once<RunOnLeaves>();
   const auto photos = run.folder.path() + "/photos";
   fs::create_directories(photos + "/.hidden");
   std::vector<std::string> images;
@@ -185,7 +185,7 @@ TEST(Predict, PrintsWhatItCanRead) {
 }
 
 TEST(Predict, Refuses) {
-  const RunOnLeaves run;
+  const auto& run = made_once<RunOnLeaves>();
   const auto empty = run.folder.path() + "/empty";
   fs::create_directories(empty);
   expect_only_refusal(predict({run.dir(), empty}), 3, empty + ": no image (.jpg, .jpeg, .png) in this folder");

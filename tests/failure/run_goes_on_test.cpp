@@ -82,8 +82,7 @@ TEST(RunGoesOn, DamagedBestWeightsCostNoCheckpoint) {
 }
 
 TEST(RunGoesOn, ResumingAFinishedRunChangesNothing) {
-  const SmallRun run;
-  train_well(run, 1, {});
+  const auto& run = made_once<TrainedRun>();
   std::map<std::string, std::string> before;
   for (const auto* file : {"summary.json", "metrics.jsonl", "config.toml", "model/model.safetensors"})
     before[file] = content_of(run.dir() + "/" + file);
@@ -106,8 +105,7 @@ TEST(RunGoesOn, ResumingAFinishedRunChangesNothing) {
 
 // The file contains every key that applied, with its value; with another optimizer some of them no longer apply.
 TEST(RunGoesOn, TheResolvedFileCanBeChanged) {
-  const SmallRun run;
-  train_well(run, 1, {});
+  const auto& run = made_once<TrainedRun>();
   const auto again = run_process({TRIREME_COMMAND, "train", run.dir() + "/config.toml", "--set", "optimizer.name=sgd",
                                   "--set", "run.dir=" + run.folder.path() + "/other"});
   EXPECT_EQ(again.code, 0) << again.err;

@@ -6,8 +6,11 @@
 #include <chrono>
 #include <filesystem>
 #include <initializer_list>
+#include <map>
+#include <memory>
 #include <string>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "tests/failure/refusal.h"
@@ -85,6 +88,30 @@ inline std::string train_well(const SmallRun& run, int ranks, const Arguments& a
   const auto result = run.train(ranks, arguments);
   EXPECT_EQ(result.code, 0) << result.err << result.out;
   return result.out;
+}
+
+/// A run of one rank on the leaves.
+struct TrainedRun : SmallRun {
+  explicit TrainedRun(const std::string& train = "epochs = 1\nglobal_batch = 8\n") : SmallRun(kLeaves, train) {
+    train_well(*this, 1);
+  }
+};
+
+/// A run as its constructor left it. A program makes it once for all tests, each of which has its folder as it was
+/// then.
+template <class Run, class... Made>
+const Run& made_once(const Made&... of) {
+  static std::map<std::tuple<Made...>, std::unique_ptr<Run>> runs;
+  static const TemporaryFolder kept;
+  auto& run = runs[{of...}];
+  const bool is_new = run == nullptr;
+  if (is_new) run = std::make_unique<Run>(of...);
+  const fs::path folder = run->folder.path(), copy = kept.path() / folder.filename();
+  if (!is_new)
+    for (const auto& entry : fs::directory_iterator(folder)) fs::remove_all(entry.path());
+  const auto from = is_new ? folder : copy, to = is_new ? copy : folder;
+  EXPECT_EQ(run_process({"cp", "-a", from.string() + "/.", to.string()}).code, 0);  // links stay links
+  return *run;
 }
 
 }  // namespace trireme::tests

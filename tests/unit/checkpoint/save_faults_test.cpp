@@ -21,6 +21,7 @@
 #include "core/checkpoint/model_folder.h"
 #include "core/checkpoint/safetensors.h"
 #include "core/checkpoint/train_state.h"
+#include "core/train/export_checkpoint.h"
 #include "tests/failure/file_faults.h"
 #include "tests/unit/checkpoint/folder.h"
 
@@ -72,6 +73,22 @@ struct Outcome {
   std::optional<std::string> problem;
   std::string warning;
 };
+
+/// Runs `body` in a process that dies at file operation number `at`.
+template <class Body>
+void expect_death(std::int64_t at, const Body& body) {
+  const auto child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    FileFaults faults;
+    faults.at = at;
+    body(faults);
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
 
 /// A run with checkpoints, in which one more is saved.
 struct Scenario {
@@ -170,17 +187,7 @@ void for_each_operation(const std::function<void(const Scenario&, const std::str
 
 TEST_F(SaveFaults, TheProcessDiesAtEachOperation) {
   for_each_operation([](const Scenario& scenario, const std::string& run, std::int64_t at) {
-    const auto child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      FileFaults faults;
-      faults.at = at;
-      (void)scenario.save_with(run, faults);
-      ::_exit(0);
-    }
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    expect_death(at, [&](FileFaults& faults) { (void)scenario.save_with(run, faults); });
     scenario.expect_good(run, false);
   });
 }
@@ -311,17 +318,7 @@ void for_each_replacement(
 
 TEST_F(SaveFaults, AProcessThatExportsDiesAtEachOperation) {
   for_each_replacement([](const Replacement& how, const std::string& root, std::int64_t at) {
-    const auto child = ::fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      FileFaults faults;
-      faults.at = at;
-      (void)how.write_with(root, faults);
-      ::_exit(0);
-    }
-    int status = 0;
-    ::waitpid(child, &status, 0);
-    EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    expect_death(at, [&](FileFaults& faults) { (void)how.write_with(root, faults); });
     how.expect_one(root, false);
   });
 }
@@ -336,6 +333,49 @@ TEST_F(SaveFaults, EachOperationOfAnExportFailsOnceOrFromThenOn) {
       const auto [problem, warning] = how.write_with(root, faults);
       how.expect_one(root, !problem);
     });
+}
+
+// A whole checkpoint with all its texts, exported anew over what the death before has left.
+TEST_F(SaveFaults, AnExportOfACheckpointThatDiesLeavesAWholeModel) {
+  const TestFolder root;
+  const auto out = root.path() + "/out";
+  const auto write = [&](const char* dtype) {
+    train::export_checkpoint(TRIREME_SOURCE_DIR "/tests/golden/checkpoint_format_1", out, {.dtype = dtype});
+  };
+  const auto written = [&] { return bytes_of(out + "/model.safetensors"); };
+  Names whole;
+  for (const auto* dtype : {"bf16", "fp32"}) {
+    write(dtype);
+    whole.push_back(written());
+  }
+  ASSERT_NE(whole[0], whole[1]);
+  const auto names = names_in(out);
+  EXPECT_EQ(names, (Names{"config.json", "model.safetensors", "preprocessor_config.json"}));
+  for (const auto& name : {"out.export.tmp", "out.old.tmp"}) {
+    fs::create_directory(root.path() + "/" + name);
+    put_bytes(root.path() + "/" + name + "/notes.txt", "a user's own");
+  }
+  FileFaults counted;
+  counted.folder = root.path();
+  tests::file_faults = &counted;
+  write("bf16");
+  tests::file_faults = nullptr;
+  const auto count = counted.count->load();
+  ASSERT_GE(count, 12);
+  for (std::int64_t at = 1; at <= count; ++at) {
+    SCOPED_TRACE(at);
+    expect_death(at, [&](FileFaults& faults) {
+      faults.folder = root.path();
+      tests::file_faults = &faults;
+      write(at % 2 == 0 ? "bf16" : "fp32");
+    });
+    EXPECT_TRUE(written() == whole[0] || written() == whole[1]);
+    EXPECT_EQ(names_in(out), names);
+  }
+  write("fp32");
+  EXPECT_EQ(names_in(root.path()), (Names{"out", "out.export.tmp", "out.old.tmp"}));
+  for (const auto& name : {"/out.export.tmp", "/out.old.tmp"})
+    EXPECT_EQ(bytes_of(root.path() + name + "/notes.txt"), "a user's own");
 }
 
 }  // namespace

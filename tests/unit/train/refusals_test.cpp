@@ -1,6 +1,11 @@
 // Every rule that spans several keys, or a key and the number of ranks. A violation is refused with the key and the
 // remedy, by one process that checks for all ranks: here, what that process calls. tests/failure/refusals_test.cpp has
 // the way from there to the user.
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
 #include "tests/unit/data/folder.h"
 #include "tests/unit/train/small_run.h"
 
@@ -105,16 +110,31 @@ TEST_F(Refusals, OfRanksDataAndModel) {
   const auto cases = std::vector<RefusedRow>{
       {{"parallel.dp=2"}, "leaves 8 of 8 ranks for data parallelism; set dp = 8, or start 2 ranks"},
       {{"plugin.gemini.max_prefetch=1"}, "belongs to the plugin \"gemini\", but this run uses \"torch_ddp\""},
+      {{"plugin.low_level_zero.stge=2"}, "no key \"stge\" in [plugin.low_level_zero]; did you mean \"stage\"?"},
+      {{"plugin.low_level_zero.stage=two"}, "must be an integer, not a string"},
+      {{"plugin.gemini.shard_param_frac=2"}, "must be at least 0 and at most 1"},
+      {{"plugin.low_level_zer.stage=2"},
+       "[plugin.low_level_zer] is not the section of any plugin; did you mean \"low_level_zero\"?"},
       {{"plugin.torch_ddp.static_graph=true", "plugin.torch_ddp.find_unused_parameters=true"},
        "set only one of the two"},
       {{"parallel.plugin=nothing"}, "no plugin \"nothing\" (known: "},
       {{"model.name=vitt"}, "vitt"},
       {{"train.drop_last=true", "train.global_batch=100"},
        "drop_last = true leaves no steps: 42 samples do not fill a global batch of 100"},
-      {{"schedule.warmup_steps=1000"}, "sets 1000 warm-up steps, but the training has only 6"},
-      {{"schedule.name=multi_step", "schedule.milestones=[1]", "schedule.warmup_steps=3"}, "it must be at least 3"},
-      {{"optimizer.freeze=[\"bais\"]"}, "\"bais\" matches no parameter; did you mean \"bias\"?"},
-      {{"optimizer.freeze=[\"*\"]"}, "nothing is left to train"},
+      {{"schedule.warmup_steps=7"},
+       "--set schedule.warmup_steps=7: sets 7 warm-up steps, but the training has only 6; lower it"},
+      {{"schedule.name=multi_step", "schedule.milestones=[4]", "schedule.warmup_steps=5"},
+       "4 is before the end of the warm-up; it must be at least 5"},
+      {{"train.eval_every=7"},
+       "--set train.eval_every=7: has no effect, because the training has only 6 steps; lower it, or remove it"},
+      {{"train.global_batch=1", "data.mixup=0.5"}, "a batch of one sample has no other one to mix it with", 1},
+      {{"train.global_batch=1", "data.cutmix=1"}, "raise global_batch, or turn mixing off", 1},
+      {{"optimizer.no_decay=[\"bais\"]", "optimizer.weight_decay=0.1"},
+       "--set optimizer.no_decay=[\"bais\"]: \"bais\" matches no parameter; did you mean \"bias\"?"},
+      {{"optimizer.no_decay=[\"bias\"]"}, "has no effect while weight_decay is 0; set optimizer.weight_decay"},
+      {{"optimizer.freeze=[\"encodr\"]"},
+       "--set optimizer.freeze=[\"encodr\"]: \"encodr\" matches no parameter; did you mean \"encoder\"?"},
+      {{"optimizer.freeze=[\"*\"]"}, "* matches all 24 parameters; nothing is left to train"},
       {{"model.patch_size=7"}, "patch_size"},
       {{"model.size=base"},
        "has no effect, because hidden_size, num_layers, num_heads and intermediate_size are set too; remove it, or "
@@ -301,6 +321,91 @@ TEST_F(Refusals, OfPlugins) {
                           : begins(hybrid)    ? "hybrid_parallel"
                           : begins(replicas)  ? "data_parallel"
                                               : "low_level_zero");
+  }
+}
+
+// What would not train the adapters of a trained model, and adapters of a file that do not fit.
+TEST_F(Refusals, OfAdapters) {
+  const auto train = [&](const std::string& name, std::vector<std::string> sets, const std::string& base = "") {
+    if (!base.empty()) sets.insert(sets.begin(), {"model.weights=" + base, "lora.rank=2", "lora.dropout=0.1"});
+    sets.push_back("run.dir=" + folder_.path(name));
+    testing_tools::train_small(testing_tools::prepared(testing_tools::kFiveSteps + "max_steps = 1\n", sets));
+    return folder_.path(name);
+  };
+  const auto base = train("base", {}), adapters = train("adapters", {}, base);
+  const auto expect = [&](const std::vector<std::string>& sets, ExitCode code, const std::string& says) {
+    SCOPED_TRACE(sets.back());
+    try {
+      train("refused", sets, base);
+      ADD_FAILURE() << "accepted; expected: " << says;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(says), std::string::npos) << error.what() << "\nexpected: " << says;
+      EXPECT_EQ(error.code(), code);
+    }
+  };
+  for (const auto& [sets, says, ranks, code] : std::vector<RefusedRow>{
+           {{"model.weights=\"\""}, "is empty, but [lora] adapts a trained model; name its weights, or remove [lora]"},
+           {{"model.weights=" + adapters}, "holds adapters, which are no weights; name the model that they adapt here"},
+           {{"optimizer.freeze=[\"query\"]"}, "conflicts with [lora], which freezes all weights but the adapters"},
+           {{"lora.target=[\"qery\"]"}, "\"qery\" matches no linear layer without lora.train"},
+           {{"lora.target=[\"projection\"]"}, "is not a linear layer, and only these have adapters"},
+           {{"lora.target=[]"}, "is empty; name the layers that get adapters, or all-linear"},
+           {{"lora.train=[\"clasifier\"]"}, "\"clasifier\" matches no module that has parameters"},
+           {{"lora.rank=17"}, "17 is more than the rank of "},
+           {{"lora.dropout=1"}, "below 1"},
+           {{"lora.weights=" + base}, "no adapters in "},
+           {{"lora.weights=" + adapters, "lora.rank=3"}, "is 3, but the adapters of "},
+           {{"lora.weights=" + adapters, "lora.target=[\"query\"]"},
+            "of layers that have no adapters here",
+            1,
+            ExitCode::checkpoint},
+       })
+    expect(sets, code, says);
+  const auto file = adapters + "/model/adapter_config.json";
+  const auto stored = nlohmann::json::parse(std::ifstream(file));
+  for (const auto& [key, value, says] :
+       {std::tuple{"r", nlohmann::json(2.7), "r is 2.7; it must be an integer, at least 1 and at most 65536"},
+        {"r", -1, "r is -1; it must be an integer, at least 1"},
+        {"r", nullptr, "r is missing; it must be"},
+        {"r", "2", "r is \"2\"; it must be"},
+        {"lora_alpha", 0, "lora_alpha is 0; it must be a number, above 0 and at most"},
+        {"lora_alpha", true, "lora_alpha is true; it must be"}}) {
+    auto changed = stored;
+    changed[key] = value;
+    std::ofstream(file) << changed;
+    expect({"lora.weights=" + adapters}, ExitCode::checkpoint, file + ": " + says);
+  }
+}
+
+// The system would load a truncated file, and end the process at the first access to a missing byte.
+TEST_F(Refusals, OfATruncatedPlugin) {
+  namespace fs = std::filesystem;
+  const fs::path whole = fs::path(std::getenv("TRIREME_PLUGIN_PATH")) / "gemini.so", cut = folder_.path("cut.so");
+  for (const std::uintmax_t bytes :
+       {std::uintmax_t{100}, std::uintmax_t{1000}, file_size(whole) / 4, file_size(whole) / 2}) {
+    fs::copy_file(whole, cut, fs::copy_options::overwrite_existing);
+    fs::resize_file(cut, bytes);
+    expect_refused(
+        {{{"parallel.plugin=" + cut.string()}, "parallel.plugin=" + cut.string() + ": " + cut.string() + ": "}});
+  }
+}
+
+// Keys of [train] may be in a plugin's section: errors point to that section, also for rules over several keys.
+TEST_F(Refusals, PointToKeysOfTrainInAPluginsSection) {
+  const std::string gemini = "[parallel]\nplugin = \"gemini\"\n[plugin.gemini]\n";
+  for (const auto& [text, says] :
+       {std::pair{gemini + "recompute_ratio = 0.5\n",
+                  "14:1: plugin.gemini.recompute_ratio = 0.5: has no effect without"},
+        {"[train]\nrecompute = true\n" + gemini + "recompute_layers_per_stage = [9]\n",
+         "16:1: plugin.gemini.recompute_layers_per_stage = [9]: stage 0 has 3 blocks; choose at most 3"},
+        {gemini + "attention_kernel = \"cudnn\"\n",
+         "14:1: plugin.gemini.attention_kernel = \"cudnn\": LibTorch has no cudnn attention"},
+        {"[train]\nattention_kernel = \"cudnn\"\n", "12:1: train.attention_kernel = \"cudnn\": LibTorch has no cudnn"},
+        {gemini + "initial_scale = 8.0\n",
+         "14:1: plugin.gemini.initial_scale = 8.0: has no effect with precision ="}}) {
+    const auto said = data::testing_tools::message_of<ConfigError>(
+        [&] { testing_tools::prepared(testing_tools::kModelAndData + text, {"run.device=cpu"}); });
+    EXPECT_EQ(said.rfind(std::string("a.toml:") + says, 0), 0U) << said;
   }
 }
 
