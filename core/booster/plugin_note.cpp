@@ -2,10 +2,8 @@
 
 #include <elf.h>
 
-#include <cstring>
 #include <fstream>
 #include <optional>
-#include <vector>
 
 #include "core/base/error.h"
 #include "core/booster/versions.h"
@@ -30,39 +28,44 @@ PluginNote parse(const std::string& text) {
   return note;
 }
 
-/// A bounds-checked view of the file: a plugin may be truncated or malicious.
+/// A bounds-checked view of the file: a plugin may be truncated or malicious. Only what is asked for is read, since
+/// each rank reads each plugin that it loads.
 class Image {
  public:
-  explicit Image(const std::string& path) : path_(path) {
-    std::ifstream in(path, std::ios::binary | std::ios::ate);
-    if (!in) throw ConfigError(fmt::format("{}: no such plugin file, or it cannot be read", path));
-    bytes_.resize(static_cast<std::size_t>(in.tellg()));
-    in.seekg(0).read(bytes_.data(), static_cast<std::streamsize>(bytes_.size()));
-    bytes_.resize(static_cast<std::size_t>(in.gcount()));
+  explicit Image(const std::string& path) : path_(path), in_(path, std::ios::binary) {
+    if (!in_) throw ConfigError(fmt::format("{}: no such plugin file, or it cannot be read", path));
+    size_ = static_cast<std::uint64_t>(in_.seekg(0, std::ios::end).tellg());
   }
   template <class T>
-  T at(std::uint64_t offset) const {
-    require(offset, sizeof(T));
+  T at(std::uint64_t offset) {
     T value;
-    std::memcpy(&value, bytes_.data() + offset, sizeof(T));
+    read(&value, offset, sizeof(T));
     return value;
   }
-  std::string text(std::uint64_t offset, std::uint64_t size) const {
+  std::string text(std::uint64_t offset, std::uint64_t size) {
     require(offset, size);
-    return std::string(bytes_.data() + offset, strnlen(bytes_.data() + offset, size));
+    std::string out(size, '\0');
+    read(out.data(), offset, size);
+    return out.c_str();
   }
   void require(std::uint64_t offset, std::uint64_t size) const {
-    if (offset > bytes_.size() || size > bytes_.size() - offset)
+    if (offset > size_ || size > size_ - offset)
       throw ConfigError(fmt::format("{}: not a shared object (truncated)", path_));
   }
-  [[nodiscard]] std::uint64_t size() const { return bytes_.size(); }
+  [[nodiscard]] std::uint64_t size() const { return size_; }
 
  private:
+  void read(void* to, std::uint64_t offset, std::uint64_t size) {
+    require(offset, size);
+    in_.seekg(static_cast<std::streamoff>(offset)).read(static_cast<char*>(to), static_cast<std::streamsize>(size));
+    if (!in_) throw ConfigError(fmt::format("{}: cannot be read", path_));
+  }
   std::string path_;
-  std::vector<char> bytes_;
+  std::ifstream in_;
+  std::uint64_t size_ = 0;
 };
 
-std::optional<std::string> find_note(const Image& image, std::uint64_t offset, std::uint64_t size) {
+std::optional<std::string> find_note(Image& image, std::uint64_t offset, std::uint64_t size) {
   image.require(offset, size);
   const std::uint64_t end = offset + size;
   const auto aligned = [](std::uint64_t n) { return (n + 3) & ~std::uint64_t{3}; };
@@ -82,7 +85,7 @@ PluginNote own_note() {
 }
 
 PluginNote read_note(const std::string& path) {
-  const Image image(path);
+  Image image(path);
   if (image.size() < sizeof(Elf64_Ehdr) || image.text(0, SELFMAG) != ELFMAG)
     throw ConfigError(fmt::format("{}: not a shared object, so neither a Trireme plugin nor an extension", path));
   const auto header = image.at<Elf64_Ehdr>(0);
