@@ -20,12 +20,12 @@ logged() {
   return "$status"
 }
 
-# At most one compile job a core, and one for each 2 GB of memory.
+# At most one compile job a core, and one for each 3 GB of memory.
 jobs_here() {
   local cores memory_gb
   # OpenMP's variables, which clusters export as 1, are not about compile jobs.
   cores=$(env -u OMP_NUM_THREADS -u OMP_THREAD_LIMIT nproc)
-  memory_gb=$(awk '/^MemTotal/ {print int($2 / 2000000)}' /proc/meminfo)
+  memory_gb=$(awk '/^MemTotal/ {print int($2 / 3000000)}' /proc/meminfo)
   [ "$memory_gb" -ge "$cores" ] || cores=$memory_gb
   [ "$cores" -ge 1 ] || cores=1
   printf '%s' "$cores"

@@ -64,7 +64,7 @@ static Fields<KernelOptions> kernel_fields() {
       });
 }
 
-static void check_recompute(const TrainOptions& train, const CheckedSection& section) {
+static void check_recompute_keys(const TrainOptions& train, const CheckedSection& section) {
   const bool ratio = train.recompute_ratio < 1, counts = !train.recompute_layers_per_stage.empty();
   for (const auto& [set, key] : {std::pair{ratio, "recompute_ratio"},
                                  {counts, "recompute_layers_per_stage"},
@@ -152,7 +152,7 @@ const Fields<TrainOptions>& train_fields() {
           .add_all(&O::kernels, kernel_fields())
           .add_all(&O::loss_scale, loss_scale_fields())
           .rule(check_train)
-          .rule(check_recompute);
+          .rule(check_recompute_keys);
   return table;
 }
 
