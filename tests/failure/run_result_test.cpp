@@ -83,7 +83,8 @@ TEST(RunResult, ReportsOneEpochOfOneStepInSingular) {
 
 /// The lines of an evaluation, by split: "loss 1.2345   accuracy 33.3 %".
 std::map<std::string, std::string> evaluated(const std::string& weights, int ranks) {
-  const auto result = run_process({TRIREME_COMMAND, "eval", weights, "--ranks", std::to_string(ranks)});
+  const auto result =  // without the process that --ranks checks the command in first
+      run_process({TRIREME_COMMAND, "launch", "-n", std::to_string(ranks), TRIREME_COMMAND, "eval", weights});
   EXPECT_EQ(result.code, 0) << result.err;
   std::map<std::string, std::string> out;
   for (const auto& line : lines_of(result.out)) {

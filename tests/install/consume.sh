@@ -23,10 +23,14 @@ while read -r file; do
   fi
 done < <(find "$prefix" -type f \( -name '*.so*' -o -perm -100 \))
 
+# ccache, where there is one, knows the headers by their content: what is missing or was changed is compiled anew.
+export CCACHE_BASEDIR=$work CCACHE_NOHASHDIR=1
+compiler=()
+! command -v ccache >/dev/null || compiler=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
 examples=(train_from_cpp own_model own_loop my_plugin own_policy own_everything)
 [ $# = 2 ] || examples=("$3")
 for example in "${examples[@]}"; do
-  cmake -S "$source/examples/$example" -B "$example" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" >"$example.log" 2>&1 &&
+  cmake -S "$source/examples/$example" -B "$example" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" "${compiler[@]}" >"$example.log" 2>&1 &&
     cmake --build "$example" >>"$example.log" 2>&1 || { cat "$example.log"; exit 1; }
 done
 

@@ -34,6 +34,10 @@ using testing_tools::message_of;
 /// A folder of 3,000 files, larger than datasets::kCachedFolderFiles, and a cache folder of its own.
 class FolderIndexTest : public testing::Test {
  protected:
+  /// Thousands of small files are made: in memory, where the machine has such a folder.
+  static void SetUpTestSuite() {
+    if (::access("/dev/shm", W_OK) == 0) ::setenv("TMPDIR", "/dev/shm", 0);
+  }
   FolderIndexTest() {
     const char* before = ::getenv("XDG_CACHE_HOME");
     if (before != nullptr) cache_before_ = before;
