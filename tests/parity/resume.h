@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -51,8 +52,14 @@ name = "cosine"
 warmup_ratio = 0.2
 )";
 
+inline const std::string kConstant = "--set schedule.name=constant --set schedule.warmup_ratio=0.0 ";
+
 class Resume : public testing::Test {
  protected:
+  static void SetUpTestSuite() {
+    shared_ = fs::path(testing::TempDir()) / ("resume-shared-" + std::to_string(getpid()));
+  }
+  static void TearDownTestSuite() { fs::remove_all(shared_); }
   void SetUp() override {
     root_ = fs::path(testing::TempDir()) / ("resume-" + std::to_string(getpid()));
     fs::create_directories(root_);
@@ -71,6 +78,13 @@ class Resume : public testing::Test {
   }
   void train(const std::string& name, int ranks, const std::string& more) const {
     ASSERT_EQ(try_train(name, ranks, more), 0) << log(name);
+  }
+  /// A run of kConfig that is trained once for all tests, which only read it: its folder, which may stand for a name.
+  std::string once(int ranks, const std::string& more) const {
+    const auto folder = shared_ / std::to_string(std::hash<std::string>()(std::to_string(ranks) + more));
+    fs::create_directories(shared_);
+    if (!fs::exists(folder)) train(folder, ranks, more);
+    return folder;
   }
   std::string log(const std::string& name) const { return bytes_of(root_ / (name + ".log")); }
   nlohmann::json summary(const std::string& name) const {
@@ -110,6 +124,7 @@ class Resume : public testing::Test {
     return out;
   }
   fs::path root_;
+  static inline fs::path shared_;
 };
 
 }  // namespace trireme::tests

@@ -99,10 +99,11 @@ train::Prepared prepared(const Model& model, const Layout& layout, const std::st
   const auto set = [&](const std::vector<std::string>& all) {
     for (const auto& one : all) config::apply_override(root, one);
   };
+  if (from.empty()) set({fmt::format("run.checkpoint_every={}", kSaved)});
   set(layout.sets);
   set(model.sets);
   set({"run.dir=" + dir, "run.device=cpu", "data.workers=1", fmt::format("train.max_steps={}", kLast)});
-  if (from.empty()) set({fmt::format("run.checkpoint_every={}", kSaved), "run.keep_checkpoints=9", "run.resume=never"});
+  if (from.empty()) set({"run.keep_checkpoints=9", "run.resume=never"});
   if (!from.empty()) set({"run.keep_checkpoints=0", "run.resume=" + from});
   auto out = train::prepare(train::from_table(std::move(root), builtin_kinds()), info, "", Log(info.rank));
   out.plan.keeps_best = out.plan.saves_epochs = false;

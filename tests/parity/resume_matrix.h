@@ -14,8 +14,8 @@ namespace trireme::tests::resume_matrix {
 /// A layout on this program's ranks, or on one.
 struct Layout {
   std::string name;
-  std::vector<std::string> sets;  ///< keys, as for --set
-  bool alone = false;             ///< each rank trains by itself, in a world and a folder of its own
+  std::vector<std::string> sets = {};  ///< keys, as for --set
+  bool alone = false;                  ///< each rank trains by itself, in a world and a folder of its own
   bool resnet = true;  ///< can train a ResNet: has no tensor and sequence parallelism, and synchronises norms
 };
 
@@ -25,9 +25,9 @@ struct Model {
   std::vector<std::string> sets = {};  ///< further keys, which come after the layout's
 };
 
-/// The optimizer step after which a run is saved, in the middle of its second epoch of 3 steps, and the last one, in
-/// the middle of its third.
-constexpr std::int64_t kSaved = 4, kLast = 8;
+/// The optimizer step after which a run is saved, within its first epoch of 4 steps (of 3: at its end), and the last
+/// one, in its second epoch.
+constexpr std::int64_t kSaved = 3, kLast = 5;
 
 /// Numbers with their names, in the order in which a run has reported them.
 using Numbers = std::vector<std::pair<std::string, double>>;
