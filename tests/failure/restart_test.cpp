@@ -161,6 +161,25 @@ TEST(Restart, ASignalBetweenTwoStartsIsObeyed) {
   EXPECT_EQ(result.err.find("not started again"), std::string::npos) << result.err;
 }
 
+// The ranks have died, and the command knows nothing of it yet.
+TEST(Restart, ASignalBesideTheDeathOfAllRanksIsObeyed) {
+  const FrontBeside front(
+      [](const std::string&, const std::string&) { return "[ -n \"$RANK\" ] || exit 0\nexec sleep 600.625\n"; });
+  const SmallRun run(kLeaves, kSteps);
+  const auto result = run_process({front.command(), "train", run.config, "--ranks", "2", "--max-restarts", "5"},
+                                  {.meanwhile = [](pid_t command) {
+                                    wait_for_processes("600.625", 2);
+                                    stop_process(command);
+                                    const auto ranks = processes_with("600.625");
+                                    for (const pid_t rank : ranks) kill(rank, SIGKILL);
+                                    for (const pid_t rank : ranks) EXPECT_TRUE(wait_until([&] { return !runs(rank); }));
+                                    kill(command, SIGTERM);
+                                    kill(command, SIGCONT);
+                                  }});
+  EXPECT_EQ(result.code, 128 + SIGTERM) << result.err;
+  EXPECT_EQ(result.out.find("restart   "), std::string::npos) << result.out;
+}
+
 // A rank that dies before the run has a checkpoint of its own.
 TEST(Restart, BeforeItsFirstCheckpointItStartsAsBefore) {
   const FrontBeside front([](const std::string& folder, const std::string& worker) {
