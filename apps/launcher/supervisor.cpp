@@ -101,7 +101,7 @@ class Run {
   bool stopped_ = false;       ///< a signal asked the ranks to stop, or was to end them
   bool asked_ = false;         ///< the ranks were asked to stop, and nothing ended them since
   timespec asked_at_{};
-  bool finished_anyway_ = true;                         ///< no rank has stopped
+  bool finished_anyway_ = true;                         ///< no rank has failed or stopped
   std::map<int, Clock::time_point> below_shell_since_;  ///< an error of a process that the rank has started
   std::set<int> told_;                                  ///< ranks whose error is said, though they go on
   std::optional<Clock::time_point> failing_since_;
@@ -250,8 +250,8 @@ void Run::on_end(const RankState& rank) {
   const auto& failure = rank.report.failure;
   if (rank.code() == 0 && failure && !cause_) tell(rank);
   if (rank.code() == 0) return;
+  finished_anyway_ = false;
   if (asked_ && stop_ != 0) {
-    finished_anyway_ = false;
     if (rank.code() == 128 + SIGUSR1 && rank.signal() == 0) return;  // it has saved
     if (rank.signal() == SIGUSR1) {                                  // it had not begun to train
       asked_ = false;

@@ -165,7 +165,7 @@ class Disturber {
     const auto result =
         run.start(layout, {.meanwhile =
                                [&](pid_t front) {
-                                 auto victims = one ? ranks_of(run) : processes_with(run.config);
+                                 auto victims = one ? run.ranks() : processes_with(run.config);
                                  if (victims.empty()) victims = {front};
                                  if (one) victims = {victims[static_cast<std::size_t>(choice) % victims.size()]};
                                  for (const pid_t id : victims) kill(id, SIGKILL);
@@ -201,15 +201,6 @@ class Disturber {
       EXPECT_NE(result.err.find(strerror(error)), std::string::npos) << history_ << result.err;
     }
     return result;
-  }
-
-  static std::vector<pid_t> ranks_of(const Run& run) {
-    std::vector<pid_t> ranks;
-    for (const pid_t id : processes_with(run.config)) {
-      std::ifstream name("/proc/" + std::to_string(id) + "/comm");
-      if (std::string text; std::getline(name, text) && text == "trireme-worker") ranks.push_back(id);
-    }
-    return ranks;
   }
 
   /// The start went on from the checkpoint that was the newest then, and no process is left of it.

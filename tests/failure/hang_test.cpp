@@ -7,9 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/failure/launch.h"
@@ -67,27 +65,10 @@ std::vector<std::string> command_of(const Case& test) {
   return command;
 }
 
-std::size_t count_of(const std::string& text, const std::string& part) {
-  std::size_t count = 0;
-  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
-
-/// A zombie is gone: in a container nobody may ask for its exit code.
-bool runs(int pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string text;
-  std::getline(file, text);
-  const auto end = text.rfind(')');
-  return end != std::string::npos && end + 2 < text.size() && text[end + 2] != 'Z' && text[end + 2] != 'X';
-}
-
 void expect_nothing_left(const std::vector<Rank>& ranks) {
   EXPECT_EQ(ranks.size(), 3U);
   for (const auto& rank : ranks) {
-    for (int tries = 0; tries < 100 && runs(rank.pid); ++tries)
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    EXPECT_FALSE(runs(rank.pid)) << "process " << rank.pid << " is left";
+    EXPECT_TRUE(wait_until([&] { return !runs(rank.pid); }, 1)) << "process " << rank.pid << " is left";
     EXPECT_FALSE(rank.folder.empty());
     EXPECT_FALSE(std::filesystem::exists(rank.folder)) << rank.folder << " is left";
   }
@@ -102,7 +83,7 @@ void run_case(const Case& test) {
   EXPECT_FALSE(result.hung);
   // The user's mpirun has an exit code of its own after a rank's death.
   EXPECT_EQ(result.code, test.expected.empty() ? 0 : test.by == By::mpirun && test.how == "kill" ? 137 : 5);
-  EXPECT_EQ(count_of(result.err, "in operation"), test.expected.empty() ? 0U : 1U);
+  EXPECT_EQ(count_of(result.err, "in operation"), test.expected.empty() ? 0 : 1);
   for (const auto& text : test.expected) EXPECT_NE(result.err.find(text), std::string::npos) << text;
   if (test.expected.empty() && test.by != By::mpirun) {
     EXPECT_EQ(result.err, "");

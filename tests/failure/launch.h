@@ -4,11 +4,8 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <chrono>
 #include <filesystem>
-#include <fstream>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "tests/failure/refusal.h"
@@ -32,47 +29,33 @@ inline std::vector<std::string> sorted_lines(const std::string& text) {
 
 /// Whether no process has `text` in its command line, now or within a second.
 inline bool all_gone(const std::string& text) {
-  for (int tries = 0; tries < 100; ++tries) {
-    if (processes_with(text).empty()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
+  return wait_until([&] { return processes_with(text).empty(); }, 1);
 }
 
 /// Waits until this many processes have `text` in their command line.
 inline void wait_for_processes(const std::string& text, std::size_t count) {
-  for (int tries = 0; tries < 1000 && processes_with(text).size() < count; ++tries)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  (void)wait_until([&] { return processes_with(text).size() >= count; });
 }
 
 inline void wait_for_file(const std::string& path) {
-  for (int tries = 0; tries < 6000 && !std::filesystem::exists(path); ++tries)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  (void)wait_until([&] { return std::filesystem::exists(path); });
 }
 
-/// Waits until a stopped process has got this signal, 3 seconds at most.
+/// Stops a process, and returns when it is stopped: of two signals that are on their way, the kernel delivers the one
+/// with the lower number first, such as SIGUSR1 before SIGSTOP.
+inline void stop_process(pid_t process) {
+  kill(process, SIGSTOP);
+  EXPECT_TRUE(wait_until([&] { return state_of(process) == 'T'; })) << process << " is not stopped";
+}
+
+/// Waits until a stopped process has got this signal.
 inline void wait_for_pending(pid_t process, int signal) {
-  const auto pending = [&] {
-    std::ifstream file("/proc/" + std::to_string(process) + "/status");
-    for (std::string line; std::getline(file, line);)
-      if (line.starts_with("ShdPnd:") && (std::stoull(line.substr(7), nullptr, 16) >> (signal - 1)) % 2 == 1)
-        return true;
-    return false;
-  };
-  for (int tries = 0; tries < 300 && !pending(); ++tries) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_TRUE(wait_until([&] { return has_signal(process, "ShdPnd", signal); })) << process << " got no " << signal;
 }
 
 /// A second request is one that comes a second after the first was noticed: asks until the process has ended.
 inline void ask_again(pid_t process, int signal) {
-  const auto runs = [&] {
-    std::string state;
-    std::getline(std::ifstream("/proc/" + std::to_string(process) + "/stat"), state);
-    return !state.empty() && state.find(") Z ") == std::string::npos;
-  };
-  for (int tries = 0; tries < 20 && runs(); ++tries) {
-    for (int i = 0; i < 130 && runs(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    if (runs()) kill(process, signal);
-  }
+  for (int tries = 0; tries < 20 && !wait_until([&] { return !runs(process); }, 1.3); ++tries) kill(process, signal);
 }
 
 using Lines = std::vector<std::string>;

@@ -17,12 +17,7 @@ inline std::string content_of(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// How often a text has a part.
-inline int count_of(const std::string& text, const std::string& part) {
-  int count = 0;
-  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
-  return count;
-}
+inline std::string weights_of(const SmallRun& run) { return content_of(run.dir() + "/model/model.safetensors"); }
 
 inline nlohmann::json json_of(const std::string& path) { return nlohmann::json::parse(content_of(path)); }
 

@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <stdexcept>
 #include <thread>
@@ -141,6 +142,47 @@ std::vector<pid_t> processes_with(const std::string& text) {
     if (id > 0 && text_in((entry.path() / "cmdline").string()).find(text) != std::string::npos) found.push_back(id);
   }
   return found;
+}
+
+std::vector<pid_t> ranks_with(const std::string& text) {
+  std::multimap<int, pid_t> ranks;
+  for (const pid_t id : processes_with(text)) {
+    const auto process = "/proc/" + std::to_string(id);
+    if (text_in(process + "/comm") != "trireme-worker\n") continue;
+    const auto variables = '\0' + text_in(process + "/environ");
+    const auto at = variables.find(std::string("\0RANK=", 6));
+    ranks.emplace(at == std::string::npos ? 0 : std::atoi(variables.c_str() + at + 6), id);
+  }
+  std::vector<pid_t> processes;
+  for (const auto& [rank, id] : ranks) processes.push_back(id);
+  return processes;
+}
+
+char state_of(pid_t process) {
+  const auto stat = text_in("/proc/" + std::to_string(process) + "/stat");
+  const auto name_end = stat.rfind(')');
+  return name_end == std::string::npos ? '?' : stat[name_end + 2];
+}
+
+bool runs(pid_t process) {
+  const char state = state_of(process);
+  return state != '?' && state != 'Z' && state != 'X';
+}
+
+bool has_signal(pid_t process, const std::string& mask, int signal) {
+  const auto status = text_in("/proc/" + std::to_string(process) + "/status");
+  const auto at = status.find("\n" + mask + ":");
+  return at != std::string::npos &&
+         (std::stoull(status.substr(at + mask.size() + 2), nullptr, 16) >> (signal - 1)) % 2 == 1;
+}
+
+bool wait_until(const std::function<bool()>& condition, double seconds, std::chrono::microseconds between) {
+  const auto end = Clock::now() + std::chrono::duration<double>(seconds);
+  while (!condition()) {
+    if (Clock::now() > end) return false;
+    std::this_thread::sleep_for(between);
+  }
+  return true;
 }
 
 TemporaryFolder::TemporaryFolder() {

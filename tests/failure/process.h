@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <functional>
 #include <string>
 #include <vector>
@@ -33,6 +34,18 @@ ProcessResult run_process(const std::vector<std::string>& command, const Process
 
 /// The ids of processes whose command line contains `text`.
 std::vector<pid_t> processes_with(const std::string& text);
+/// Those of them that are ranks of a training, in the order of the ranks.
+std::vector<pid_t> ranks_with(const std::string& text);
+/// The state of a process: 'S' asleep, 'T' stopped, 'Z' a zombie, ...; '?' when there is no such process.
+char state_of(pid_t process);
+/// Whether it has not ended. A zombie has: in a container nobody may ask for its exit code.
+bool runs(pid_t process);
+/// Whether a signal is in one of a process's masks, as /proc/PID/status names them: "SigBlk", "ShdPnd".
+bool has_signal(pid_t process, const std::string& mask, int signal);
+
+/// Waits until the condition holds, which it asks for again and again. Returns whether it does within the time.
+bool wait_until(const std::function<bool()>& condition, double seconds = 60,
+                std::chrono::microseconds between = std::chrono::milliseconds(5));
 
 /// A new folder under the system's temporary folder, removed by the destructor.
 class TemporaryFolder {

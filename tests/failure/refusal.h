@@ -18,6 +18,13 @@ inline std::vector<std::string> lines_of(const std::string& text) {
   return lines;
 }
 
+/// How often a text has a part.
+inline int count_of(const std::string& text, const std::string& part) {
+  int count = 0;
+  for (auto at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++count;
+  return count;
+}
+
 /// Expects exactly one line "trireme: ...", which contains `expected`, the exit code, no abort dump and no hang.
 inline void expect_refusal(const ProcessResult& result, int code, const std::string& expected) {
   const bool failed_before = ::testing::Test::HasFailure();

@@ -12,7 +12,8 @@
 namespace trireme::tests {
 namespace {
 
-constexpr const char* kSteps = "epochs = 15\nglobal_batch = 2\neval_every = 100\n";  // 315 steps
+constexpr const char* kSteps = "epochs = 7\nglobal_batch = 2\neval_every = 100\n";    // 147 steps
+constexpr const char* kFewSteps = "epochs = 2\nglobal_batch = 2\neval_every = 40\n";  // 42 steps
 const std::vector<std::string> kOften{"--set", "run.checkpoint_every=20"};
 
 std::vector<std::string> joined(std::vector<std::string> words, const std::vector<std::string>& more) {
@@ -20,14 +21,10 @@ std::vector<std::string> joined(std::vector<std::string> words, const std::vecto
   return words;
 }
 
-std::string weights_of(const SmallRun& run) { return content_of(run.dir() + "/model/model.safetensors"); }
-
-pid_t last_rank_of(const SmallRun& run) {
-  pid_t last = 0;
-  for (const pid_t id : processes_with(run.config))
-    if (content_of("/proc/" + std::to_string(id) + "/comm") == "trireme-worker\n") last = std::max(last, id);
-  EXPECT_NE(last, 0);
-  return last;
+void kill_last_rank(const SmallRun& run) {
+  const auto ranks = run.ranks();
+  ASSERT_FALSE(ranks.empty());
+  kill(ranks.back(), SIGKILL);
 }
 
 /// Kills the last rank of the run when it has a checkpoint.
@@ -39,8 +36,8 @@ void kill_a_rank(const SmallRun& run) {
       if (entry.path().extension().empty()) return true;
     return false;
   };
-  for (int i = 0; i < 4000 && !has_checkpoint(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  if (const auto last = last_rank_of(run); last > 0) kill(last, SIGKILL);
+  EXPECT_TRUE(wait_until(has_checkpoint));
+  kill_last_rank(run);
 }
 
 TEST(Restart, AKilledRankChangesNothing) {
@@ -66,7 +63,7 @@ TEST(Restart, AKilledRankChangesNothing) {
     EXPECT_TRUE(weights_of(run) == weights_of(straight));
     const auto metrics = content_of(run.dir() + "/metrics.jsonl");
     EXPECT_EQ(count_of(metrics, "\"event\":\"restart\""), 1) << metrics;
-    EXPECT_EQ(count_of(metrics, "\"kind\":\"step\""), 315);
+    EXPECT_EQ(count_of(metrics, "\"kind\":\"step\""), 147);
     run.expect_all_gone();
   }
 }
@@ -76,7 +73,7 @@ TEST(Restart, FewerRanksGoOnWhereAsManyComeNoFurther) {
   const FrontBeside front([](const std::string&, const std::string& worker) {
     return "[ \"$RANK\" = 1 ] && kill -9 $$\nexec " + worker + " \"$@\"\n";
   });
-  const SmallRun alone(kLeaves, kSteps), run(kLeaves, kSteps);
+  const SmallRun alone(kLeaves, kFewSteps), run(kLeaves, kFewSteps);
   ASSERT_EQ(alone.train(1, {"--set", "run.threads=1"}).code, 0);
   const std::vector<std::string> command{front.command(), "train", run.config, "--ranks", "2", "--max-restarts", "2"};
   const auto result = run_process(joined(command, {"--min-ranks", "1", "--set", "run.threads=1"}));
@@ -133,8 +130,10 @@ TEST(Restart, OnlyDeathsAreRestarted) {
     const SmallRun dying(kLeaves, "epochs = 100000\nglobal_batch = 8\n");
     const auto died = dying.train(2, {"--max-restarts", "3"}, {.meanwhile = [&](pid_t front) {
                                     dying.wait_for_steps();
-                                    const auto last = last_rank_of(dying);
-                                    kill(last, SIGSTOP);
+                                    const auto ranks = dying.ranks();
+                                    ASSERT_EQ(ranks.size(), 2U);
+                                    const auto last = ranks.back();
+                                    stop_process(last);
                                     kill(front, signal);
                                     wait_for_pending(last, SIGUSR1);
                                     kill(last, SIGKILL);
@@ -152,15 +151,33 @@ TEST(Restart, ASignalBetweenTwoStartsIsObeyed) {
   });
   const SmallRun run(kLeaves, kSteps);
   const auto starts = front.folder().path() + "/starts";
-  const auto result = run_process({front.command(), "train", run.config, "--ranks", "2", "--max-restarts", "5"},
-                                  {.meanwhile = [&](pid_t command) {
-                                    for (int i = 0; i < 8000 && !std::filesystem::exists(starts); ++i)
-                                      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-                                    kill(command, SIGTERM);
-                                  }});
+  const auto result = run_process(
+      {front.command(), "train", run.config, "--ranks", "2", "--max-restarts", "5"}, {.meanwhile = [&](pid_t command) {
+        EXPECT_TRUE(wait_until([&] { return std::filesystem::exists(starts); }, 60, std::chrono::milliseconds(1)));
+        kill(command, SIGTERM);
+      }});
   EXPECT_NE(result.code, 0);
   EXPECT_LE(lines_of(content_of(starts)).size(), 2U) << "its ranks were started again";
   EXPECT_EQ(result.err.find("not started again"), std::string::npos) << result.err;
+}
+
+// The ranks have died, and the command knows nothing of it yet.
+TEST(Restart, ASignalBesideTheDeathOfAllRanksIsObeyed) {
+  const FrontBeside front(
+      [](const std::string&, const std::string&) { return "[ -n \"$RANK\" ] || exit 0\nexec sleep 600.625\n"; });
+  const SmallRun run(kLeaves, kSteps);
+  const auto result = run_process({front.command(), "train", run.config, "--ranks", "2", "--max-restarts", "5"},
+                                  {.meanwhile = [](pid_t command) {
+                                    wait_for_processes("600.625", 2);
+                                    stop_process(command);
+                                    const auto ranks = processes_with("600.625");
+                                    for (const pid_t rank : ranks) kill(rank, SIGKILL);
+                                    for (const pid_t rank : ranks) EXPECT_TRUE(wait_until([&] { return !runs(rank); }));
+                                    kill(command, SIGTERM);
+                                    kill(command, SIGCONT);
+                                  }});
+  EXPECT_EQ(result.code, 128 + SIGTERM) << result.err;
+  EXPECT_EQ(result.out.find("restart   "), std::string::npos) << result.out;
 }
 
 // A rank that dies before the run has a checkpoint of its own.
@@ -169,7 +186,7 @@ TEST(Restart, BeforeItsFirstCheckpointItStartsAsBefore) {
     return "if [ \"$RANK\" = 1 ] && mkdir " + folder + "/once 2>/dev/null; then kill -9 $$; fi\nexec " + worker +
            " \"$@\"\n";
   });
-  const SmallRun from(kLeaves, "epochs = 1\nglobal_batch = 2\n"), straight(kLeaves, kSteps), run(kLeaves, kSteps);
+  const SmallRun from(kLeaves, "epochs = 1\nglobal_batch = 2\n"), straight(kLeaves, kFewSteps), run(kLeaves, kFewSteps);
   ASSERT_EQ(from.train(2).code, 0);
   ASSERT_EQ(straight.train(2, {"--resume", from.dir()}).code, 0);
   const auto result = run_process(
@@ -179,23 +196,14 @@ TEST(Restart, BeforeItsFirstCheckpointItStartsAsBefore) {
   EXPECT_TRUE(weights_of(run) == weights_of(straight));
 }
 
-/// A run of one epoch of 210 steps, so that it saves nothing before its end.
+/// A run of one epoch of 105 steps, so that it saves nothing before its end.
 const std::string kOneEpoch = "epochs = 1\nglobal_batch = 2\n";
-const std::string kOneEpochsLeaves = "[data]\nname = \"leaves\"\nimages = 600\nimage_size = 16\n";
+const std::string kOneEpochsLeaves = "[data]\nname = \"leaves\"\nimages = 300\nimage_size = 16\n";
 
-/// Waits until the run has made so many steps since its restart of this number (0: the first start), which has saved
-/// nothing, and kills its last rank.
-void kill_after(const SmallRun& run, int restart, int steps) {
-  const auto begun = restart == 0 ? std::string() : "\"event\":\"restart\"";
-  for (int i = 0; i < 8000; ++i) {
-    std::error_code none;
-    if (std::filesystem::exists(run.dir() + "/metrics.jsonl", none)) {
-      const auto metrics = content_of(run.dir() + "/metrics.jsonl");
-      if (metrics.find(begun) != std::string::npos && count_of(metrics, "\"kind\":\"step\"") >= steps) break;
-    }
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  }
-  if (const auto last = last_rank_of(run); last > 0) kill(last, SIGKILL);
+/// Kills the run's last rank after so many steps of its first start, or of the next one.
+void kill_after(const SmallRun& run, bool restarted, int steps) {
+  run.wait_for_steps(steps, restarted);
+  kill_last_rank(run);
 }
 
 // What a start leaves that saved nothing is not worth keeping: only the user's own earlier run is moved.
@@ -203,25 +211,24 @@ TEST(Restart, WithoutACheckpointTheFolderIsUsedAgain) {
   const SmallRun run(kOneEpochsLeaves, kOneEpoch);
   ASSERT_EQ(run.train(1).code, 0);
   const auto result = run.train(2, {"--fresh", "--max-restarts", "2"}, {.meanwhile = [&](pid_t) {
-                                  for (const int start : {0, 1}) {
-                                    // The run before is moved when the first rank is there.
-                                    while (start == 0 && !std::filesystem::exists(run.dir() + ".1")) usleep(1000);
-                                    kill_after(run, start, 10);
-                                  }
+                                  // The run before is moved when the first rank is there.
+                                  wait_for_file(run.dir() + ".1");
+                                  for (const bool restarted : {false, true}) kill_after(run, restarted, 10);
                                 }});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(count_of(result.out, "restart   "), 2) << result.out;
   EXPECT_EQ(count_of(result.out, "earlier   start saved no checkpoint; its folder is used again\n"), 2) << result.out;
   EXPECT_TRUE(std::filesystem::exists(run.dir() + ".1/summary.json")) << "the user's own run";
   EXPECT_FALSE(std::filesystem::exists(run.dir() + ".2"));
-  EXPECT_EQ(count_of(content_of(run.dir() + "/metrics.jsonl"), "\"kind\":\"step\""), 210);
+  EXPECT_EQ(count_of(content_of(run.dir() + "/metrics.jsonl"), "\"kind\":\"step\""), 105);
 }
 
 // More steps without a checkpoint are lost like fewer ones.
 TEST(Restart, OnlyANewerCheckpointIsProgress) {
   const SmallRun run(kOneEpochsLeaves, kOneEpoch);
   const auto result = run.train(2, {"--max-restarts", "2", "--min-ranks", "1"}, {.meanwhile = [&](pid_t) {
-                                  for (const int start : {0, 1}) kill_after(run, start, 10 + 20 * start);
+                                  for (const bool restarted : {false, true})
+                                    kill_after(run, restarted, restarted ? 30 : 10);
                                 }});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(count_of(result.out, "ranks     1 in place of 2\n"), 1) << result.out;
@@ -230,7 +237,7 @@ TEST(Restart, OnlyANewerCheckpointIsProgress) {
 // One process cannot have fewer ranks.
 TEST(Restart, TheAdviceFitsOneRank) {
   const SmallRun run(kOneEpochsLeaves, kOneEpoch);
-  const auto result = run.train(1, {"--max-restarts", "1"}, {.meanwhile = [&](pid_t) { kill_after(run, 0, 10); }});
+  const auto result = run.train(1, {"--max-restarts", "1"}, {.meanwhile = [&](pid_t) { kill_after(run, false, 10); }});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(count_of(result.err,
                      "was killed by signal 9, most often because the machine ran out of memory: use a smaller "

@@ -3,13 +3,12 @@
 
 #include <signal.h>
 
-#include <chrono>
 #include <filesystem>
+#include <fstream>
 #include <initializer_list>
 #include <map>
 #include <memory>
 #include <string>
-#include <thread>
 #include <tuple>
 #include <vector>
 
@@ -49,20 +48,24 @@ class SmallRun {
     for (const auto& entry : fs::recursive_directory_iterator(dir()))
       EXPECT_EQ(entry.path().filename().string().find("tmp"), std::string::npos) << entry.path();
   }
-  // Waits until the first steps are done.
-  void wait_for_steps() const {
-    for (int i = 0; i < 6000; ++i) {
-      std::error_code none;
-      const auto size = fs::file_size(dir() + "/metrics.jsonl", none);
-      if (!none && size > 0) return;
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    ADD_FAILURE() << "no step within 2 minutes";
+  // Waits until so many steps are recorded, and a restart if there is to be one (without a checkpoint its steps alone).
+  void wait_for_steps(int steps = 1, bool restarted = false) const {
+    const auto are_done = [&] {
+      std::ifstream file(dir() + "/metrics.jsonl");
+      int left = steps;
+      bool is_begun = !restarted;
+      for (std::string line; left > 0 && std::getline(file, line);) {
+        is_begun = is_begun || line.find("\"event\":\"restart\"") != std::string::npos;
+        if (line.find("\"kind\":\"step\"") != std::string::npos) --left;
+      }
+      return is_begun && left <= 0;
+    };
+    EXPECT_TRUE(wait_until(are_done, 120)) << "no " << steps << " steps within 2 minutes";
   }
+  [[nodiscard]] std::vector<pid_t> ranks() const { return ranks_with(config); }
   // Expects that no process of this run is alive a few seconds after its end.
   void expect_all_gone() const {
-    for (int i = 0; i < 500 && !processes_with(config).empty(); ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    (void)wait_until([this] { return processes_with(config).empty(); }, 5);
     for (const pid_t id : processes_with(config)) {
       ADD_FAILURE() << "process " << id << " is still running";
       kill(id, SIGKILL);

@@ -1,5 +1,5 @@
 // spawn() from a program of its own: what ranks see, results, errors, and that nothing is left. The number of calls in
-// the test for leaks is 20 (5 with worlds), or what SPAWN_TEST_CALLS says.
+// the test for leaks is 8 (3 with worlds), or what SPAWN_TEST_CALLS says.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -17,11 +17,7 @@ ProcessResult run(std::vector<std::string> arguments, const ProcessOptions& opti
 }
 
 bool no_rank_is_left() {
-  for (int tries = 0; tries < 200; ++tries) {
-    if (processes_with(SPAWN_PROGRAM).empty()) return true;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return false;
+  return wait_until([] { return processes_with(SPAWN_PROGRAM).empty(); }, 2);
 }
 
 TEST(Spawn, RunsTheFunctionOnEachRank) {
@@ -44,7 +40,7 @@ TEST(Spawn, ARankStartsAsTheProgramDid) {
 
 TEST(Spawn, LeavesNothing) {
   const char* wanted = std::getenv("SPAWN_TEST_CALLS");
-  const std::string many = wanted == nullptr ? "20" : wanted, few = wanted == nullptr ? "5" : wanted;
+  const std::string many = wanted == nullptr ? "8" : wanted, few = wanted == nullptr ? "3" : wanted;
   for (const auto& [program, calls] :
        {std::pair{std::string(), "leak " + many}, {"", "leak_worlds " + few}, {"trap '' CHLD; ", "leak 2"}}) {
     const auto result = run_process({"bash", "-c", program + "exec " SPAWN_PROGRAM " " + calls}, {.time_limit = 3600});
@@ -52,7 +48,7 @@ TEST(Spawn, LeavesNothing) {
     const auto lines = lines_of(result.out);
     ASSERT_EQ(lines.size(), 3) << calls << ": " << result.out << result.err;
     const auto grown = std::stol(lines[0].substr(lines[0].rfind(' ')));
-    EXPECT_LT(grown, 1000) << calls << ": pages of memory since the first call";
+    EXPECT_LT(grown, 400) << calls << ": pages of memory since the first call";
     EXPECT_EQ(lines[1], "rank error") << calls;
     EXPECT_EQ(lines[2], "descriptors +0 threads +0 children 0") << calls;
     EXPECT_TRUE(no_rank_is_left()) << calls;
@@ -126,8 +122,7 @@ TEST(Spawn, MainMustComeToTheSameCall) {
 
 TEST(Spawn, RanksDoNotOutliveTheProgram) {
   const auto result = run({"sleep"}, {.meanwhile = [](pid_t program) {
-                            for (int i = 0; i < 500 && processes_with(SPAWN_PROGRAM).size() < 3; ++i)
-                              std::this_thread::sleep_for(std::chrono::milliseconds(10));
+                            EXPECT_TRUE(wait_until([] { return processes_with(SPAWN_PROGRAM).size() == 3; }));
                             std::this_thread::sleep_for(std::chrono::milliseconds(500));
                             EXPECT_EQ(processes_with(SPAWN_PROGRAM).size(), 3U);
                             kill(program, SIGKILL);

@@ -18,7 +18,9 @@
 namespace trireme::tests {
 namespace {
 
-constexpr const char* kSteps = "epochs = 50\nglobal_batch = 8\neval_every = 4\nmax_norm = 1.0\n";  // 300 steps
+// 4 epochs of 16 steps: an epoch's end saves, which costs more than its steps.
+constexpr const char* kSteps = "epochs = 4\nglobal_batch = 8\neval_every = 6\nmax_norm = 1.0\n";
+constexpr const char* kSomeLeaves = "[data]\nname = \"leaves\"\nimages = 180\nimage_size = 16\n";
 
 constexpr const char* kEndless = "epochs = 100000\nglobal_batch = 8\n";
 
@@ -37,8 +39,6 @@ ProcessResult start(const SmallRun& run, const Start& how, const ProcessOptions&
   return run_process(words, options);
 }
 
-std::string weights_of(const SmallRun& run) { return content_of(run.dir() + "/model/model.safetensors"); }
-
 TEST(Stop, AtAnyMomentTheSameCommandGoesOn) {
   const Start starts[] = {
       {"one process", 1, {}, {}},
@@ -55,16 +55,15 @@ TEST(Stop, AtAnyMomentTheSameCommandGoesOn) {
   std::mt19937 random(1);
   int stops = 0, turns = 0;
   for (const auto& how : starts) {
-    const SmallRun straight(kLeaves, kSteps);
+    const SmallRun straight(kSomeLeaves, kSteps);
     ASSERT_EQ(start(straight, how).code, 0) << how.what;
     for (int repeat = 0; repeat < repeats; ++repeat) {
-      const SmallRun run(kLeaves, kSteps);
+      const SmallRun run(kSomeLeaves, kSteps);
       const int signal = std::vector{SIGTERM, SIGINT, SIGHUP, SIGUSR1}[static_cast<std::size_t>(turns++) % 4];
-      const auto delay = std::chrono::milliseconds(random() % 500);
+      const int step = 1 + static_cast<int>(random() % 32);
       const bool twice = turns % 2 == 0;  // a terminal and a program around the command pass on the same signal
       const auto stopped = start(run, how, {.meanwhile = [&](pid_t front) {
-                                   run.wait_for_steps();
-                                   std::this_thread::sleep_for(delay);
+                                   run.wait_for_steps(step);
                                    kill(front, signal);
                                    if (twice) kill(front, signal);
                                  }});
@@ -80,18 +79,11 @@ TEST(Stop, AtAnyMomentTheSameCommandGoesOn) {
         EXPECT_EQ(rest.code, 0) << how.what << rest.err;
         EXPECT_NE(rest.out.find("resume    from "), std::string::npos) << rest.out;
       }
-      EXPECT_TRUE(weights_of(run) == weights_of(straight)) << how.what << ", after " << delay.count() << " ms";
+      EXPECT_TRUE(weights_of(run) == weights_of(straight)) << how.what << ", after step " << step;
     }
   }
   EXPECT_GE(2 * stops, turns) << "too few were stopped";
   RecordProperty("stops", stops);
-}
-
-std::vector<pid_t> ranks_of(const SmallRun& run) {
-  std::vector<pid_t> ranks;
-  for (const pid_t id : processes_with(run.config))
-    if (content_of("/proc/" + std::to_string(id) + "/comm") == "trireme-worker\n") ranks.push_back(id);
-  return ranks;
 }
 
 // A signal to one of the ranks, such as a scheduler's, stops the training like one to the front.
@@ -106,7 +98,7 @@ TEST(Stop, ASignalToARankIsARequest) {
     const SmallRun run(kManyLeaves, kEndless);
     const auto result = start(run, how, {.meanwhile = [&](pid_t) {
                                 run.wait_for_steps();
-                                const auto ranks = ranks_of(run);
+                                const auto ranks = run.ranks();
                                 if (!ranks.empty()) kill(ranks.back(), SIGTERM);
                               }});
     expect_refusal(result, 128 + SIGTERM, "stopped by signal 15 (Terminated)");
@@ -129,16 +121,17 @@ std::pair<int, int> count_checkpoints(const SmallRun& run) {
 TEST(Stop, AKillInABackgroundSaveCostsNoOther) {
   const Start how{
       "--ranks", 2, {}, {"--ranks", "2", "--set", "run.async_save=true", "--set", "run.checkpoint_every=1"}};
-  const std::string steps = "epochs = 8\nglobal_batch = 8\nmax_norm = 1.0\n";  // 48 steps
+  const std::string steps = "epochs = 4\nglobal_batch = 8\nmax_norm = 1.0\n";  // 24 steps
   const SmallRun straight(kLeaves, steps), run(kLeaves, steps);
   ASSERT_EQ(start(straight, how).code, 0);
   const auto killed = start(run, how, {.meanwhile = [&](pid_t) {
-                              for (int i = 0; i < 400000; ++i) {
-                                const auto [complete, unfinished] = count_checkpoints(run);
-                                if (complete > 0 && unfinished > 0) break;
-                                std::this_thread::sleep_for(std::chrono::microseconds(100));
-                              }
-                              for (const pid_t rank : ranks_of(run)) kill(rank, SIGKILL);
+                              EXPECT_TRUE(wait_until(
+                                  [&] {
+                                    const auto [complete, unfinished] = count_checkpoints(run);
+                                    return complete > 0 && unfinished > 0;
+                                  },
+                                  60, std::chrono::microseconds(100)));
+                              for (const pid_t rank : run.ranks()) kill(rank, SIGKILL);
                             }});
   EXPECT_NE(killed.code, 0);
   run.expect_all_gone();
@@ -161,7 +154,7 @@ TEST(Stop, AnIgnoredHangUpStaysIgnored) {
                                      run.wait_for_steps();
                                      kill(front, SIGHUP);
                                      std::this_thread::sleep_for(std::chrono::milliseconds(700));
-                                     EXPECT_FALSE(ranks_of(run).empty()) << how.what;
+                                     EXPECT_FALSE(run.ranks().empty()) << how.what;
                                      kill(front, SIGTERM);
                                    },
                                .ignore_hang_up = true});
@@ -190,8 +183,7 @@ ProcessResult stop_on_a_hanging_disk(const SmallRun& run, const Lost& row) {
                                          "FAULT_FOLDER=" + run.dir() + "/checkpoints", "FAULT_WAIT=" + hangs}};
   options.meanwhile = [&](pid_t front) {
     run.wait_for_steps();
-    for (int i = 0; row.saves && i < 4000 && count_checkpoints(run).first == 0; ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    EXPECT_TRUE(wait_until([&] { return !row.saves || count_checkpoints(run).first > 0; }));
     std::ofstream(hangs) << "for good";
     kill(front, row.signal);
     if (row.by != By::second_signal) return;
@@ -242,7 +234,7 @@ std::vector<std::string> under_mpirun(const SmallRun& run) {
 
 // It passes SIGUSR1 on.
 TEST(Stop, UnderTheUsersMpirunTheSameCommandGoesOn) {
-  const SmallRun straight(kLeaves, kSteps), run(kLeaves, kSteps);
+  const SmallRun straight(kSomeLeaves, kSteps), run(kSomeLeaves, kSteps);
   ASSERT_EQ(run_process(under_mpirun(straight)).code, 0);
   const auto stopped = run_process(under_mpirun(run), {.meanwhile = [&](pid_t mpirun) {
                                      run.wait_for_steps();
@@ -285,7 +277,7 @@ TEST(Stop, ASecondSignalEndsTheRunAtOnce) {
   const SmallRun run(kLeaves, kEndless);
   const auto result = run.train(2, {}, {.meanwhile = [&](pid_t front) {
                                   run.wait_for_steps();
-                                  for (const pid_t rank : ranks_of(run)) kill(rank, SIGSTOP);
+                                  for (const pid_t rank : run.ranks()) stop_process(rank);
                                   kill(front, SIGTERM);
                                   ask_again(front, SIGTERM);
                                 }});
@@ -313,9 +305,9 @@ TEST(Stop, ADeathAfterTheRequestIsReported) {
   const SmallRun run(kLeaves, kEndless);
   const auto result = run.train(2, {}, {.meanwhile = [&](pid_t front) {
                                   run.wait_for_steps();
-                                  const auto ranks = ranks_of(run);
+                                  const auto ranks = run.ranks();
                                   ASSERT_EQ(ranks.size(), 2U);
-                                  kill(ranks[1], SIGSTOP);
+                                  stop_process(ranks[1]);
                                   kill(front, SIGINT);
                                   wait_for_pending(ranks[1], SIGUSR1);
                                   kill(ranks[1], SIGKILL);
@@ -357,12 +349,6 @@ TEST(Stop, TheCommandToGoOnDoesNotStartAnew) {
   EXPECT_NE(result.out.find(" --resume auto"), std::string::npos) << "--fresh would not go on" << result.out;
 }
 
-char state_of(pid_t process) {
-  const auto stat = content_of("/proc/" + std::to_string(process) + "/stat");
-  const auto name_end = stat.rfind(')');
-  return name_end == std::string::npos ? '?' : stat[name_end + 2];
-}
-
 // Ctrl-Z pauses the ranks too, which the terminal does not reach.
 TEST(Stop, APauseStopsTheRanks) {
   for (const Start& how :
@@ -370,15 +356,12 @@ TEST(Stop, APauseStopsTheRanks) {
     const SmallRun run(kLeaves, kEndless);
     const auto result = start(run, how, {.meanwhile = [&](pid_t front) {
                                 run.wait_for_steps();
-                                const auto ranks = ranks_of(run);
+                                const auto ranks = run.ranks();
                                 const auto all_are = [&](bool paused) {
-                                  for (int i = 0; i < 3000; ++i) {
-                                    if (std::all_of(ranks.begin(), ranks.end(),
-                                                    [&](pid_t rank) { return (state_of(rank) == 'T') == paused; }))
-                                      return true;
-                                    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-                                  }
-                                  return false;
+                                  return wait_until([&] {
+                                    return std::all_of(ranks.begin(), ranks.end(),
+                                                       [&](pid_t rank) { return (state_of(rank) == 'T') == paused; });
+                                  });
                                 };
                                 kill(front, SIGTSTP);
                                 EXPECT_TRUE(all_are(true)) << how.what;

@@ -251,23 +251,18 @@ TEST(Streams, RanksWithDifferentSettingsAreRefused) {
   EXPECT_EQ(first_and_second(train, with("run.threads=1")).code, 0);
 }
 
-// `head` closes the pipe after a line. The ranks' temporary files are removed nevertheless.
-/// Whether a process sleeps, as it does while nobody reads what it writes.
-bool sleeps(pid_t process) {
-  std::string state;
-  std::getline(std::ifstream("/proc/" + std::to_string(process) + "/stat"), state);
-  return state.find(") S ") != std::string::npos;
-}
-
 TEST(Streams, ALauncherWhoseOutputNobodyReadsObeysASignal) {
   const std::string command = "exec " TRIREME_COMMAND " launch -n 2 yes 600.375 > >(exec sleep 600.125) 2>&1";
+  // Nobody reads what the ranks write: they sleep, each time one looks.
   const auto wait_until_full = [](pid_t front) {
-    for (int tries = 0, asleep = 0; tries < 3000 && asleep < 20; ++tries) {
+    int asleep = 0;
+    (void)wait_until([&] {
       auto ranks = processes_with("600.375");
       std::erase(ranks, front);
+      const auto sleeps = [](pid_t rank) { return state_of(rank) == 'S'; };
       asleep = ranks.size() == 2 && std::all_of(ranks.begin(), ranks.end(), sleeps) ? asleep + 1 : 0;
-      std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    }
+      return asleep == 20;
+    });
   };
   const auto stopped = run_process({"bash", "-c", command}, {.meanwhile = [&](pid_t front) {
                                      wait_until_full(front);
@@ -279,6 +274,7 @@ TEST(Streams, ALauncherWhoseOutputNobodyReadsObeysASignal) {
   for (const auto reader : processes_with("600.125")) kill(reader, SIGKILL);
 }
 
+// `head` closes the pipe after a line. The ranks' temporary files are removed nevertheless.
 TEST(Streams, AClosedPipeLeavesNoFilesBehind) {
   const SmallRun run;
   const TemporaryFolder temporary;

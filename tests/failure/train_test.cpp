@@ -2,12 +2,10 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "tests/failure/metrics.h"
@@ -338,49 +336,17 @@ TEST(Train, StopsOnCtrlC) {
   }
 }
 
-// The mask of signals that a process holds back, to read them itself; 0 when there is no such process.
-std::uint64_t held_by(pid_t id) {
-  std::ifstream file("/proc/" + std::to_string(id) + "/status");
-  for (std::string line; std::getline(file, line);)
-    if (line.rfind("SigBlk:", 0) == 0) return std::stoull(line.substr(7), nullptr, 16);
-  return 0;
-}
-
 TEST(Train, StopsOnASignalAtTheStart) {
   const SmallRun run(kLeaves, kLong);
   for (int turn = 0; turn < 5; ++turn) {
     // The signal is sent as soon as the front holds signals, when it has not started any ranks yet.
     const auto result = run.train(2, {}, {.time_limit = 20, .meanwhile = [](pid_t front) {
-                                            const auto limit =
-                                                std::chrono::steady_clock::now() + std::chrono::seconds(10);
-                                            while ((held_by(front) >> (SIGTERM - 1) & 1) == 0)
-                                              if (std::chrono::steady_clock::now() > limit) return;
+                                            while (runs(front) && !has_signal(front, "SigBlk", SIGTERM)) continue;
                                             kill(front, SIGTERM);
                                           }});
     expect_refusal(result, 128 + SIGTERM, "stopped by signal 15");
     run.expect_all_gone();
   }
-}
-
-/// The rank of a process; -1: none.
-int rank_of(pid_t id) {
-  std::ifstream file("/proc/" + std::to_string(id) + "/environ");
-  const std::string name = "RANK=";
-  for (std::string variable; std::getline(file, variable, '\0');)
-    if (variable.rfind(name, 0) == 0) return std::atoi(variable.c_str() + name.size());
-  return -1;
-}
-
-/// The processes of the ranks, by rank.
-std::vector<pid_t> ranks_of(const SmallRun& run) {
-  std::vector<pid_t> ranks;
-  for (const pid_t id : processes_with(run.config)) {
-    std::error_code none;
-    const auto program = fs::read_symlink("/proc/" + std::to_string(id) + "/exe", none);
-    if (program.filename() == "trireme-worker") ranks.push_back(id);
-  }
-  std::sort(ranks.begin(), ranks.end(), [](pid_t a, pid_t b) { return rank_of(a) < rank_of(b); });
-  return ranks;
 }
 
 TEST(Train, NoRankOutlivesAnother) {
@@ -392,7 +358,7 @@ TEST(Train, NoRankOutlivesAnother) {
     const SmallRun run(kLeaves, kLong);
     const auto result = run.train(3, {}, {.meanwhile = [&run, signal = signal](pid_t) {
                                     run.wait_for_steps();
-                                    const auto ranks = ranks_of(run);
+                                    const auto ranks = run.ranks();
                                     EXPECT_EQ(ranks.size(), 3U);
                                     if (!ranks.empty()) kill(ranks.back(), signal);
                                   }});
@@ -407,7 +373,7 @@ TEST(Train, ARankThatHangsIsFoundByTheTimeout) {
   const SmallRun run(kLeaves, kLong);
   const auto result = run.train(2, {"--set", "comm.timeout_s=2"}, {.meanwhile = [&](pid_t) {
                                   run.wait_for_steps();
-                                  const auto ranks = ranks_of(run);
+                                  const auto ranks = run.ranks();
                                   if (!ranks.empty()) kill(ranks.back(), SIGSTOP);
                                 }});
   expect_refusal(result, 5, "nothing received from rank 1 (world rank 1) within 2 s");

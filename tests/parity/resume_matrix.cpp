@@ -99,7 +99,7 @@ train::Prepared prepared(const Model& model, const Layout& layout, const std::st
   const auto set = [&](const std::vector<std::string>& all) {
     for (const auto& one : all) config::apply_override(root, one);
   };
-  set({fmt::format("run.checkpoint_every={}", kSaved)});
+  if (from.empty()) set({fmt::format("run.checkpoint_every={}", kSaved)});
   set(layout.sets);
   set(model.sets);
   set({"run.dir=" + dir, "run.device=cpu", "data.workers=1", fmt::format("train.max_steps={}", kLast)});
