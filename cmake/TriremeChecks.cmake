@@ -36,7 +36,7 @@ endif()
 # scripts/gpu_check.sh with the CPU in the GPU's place: each section's verdict.
 if(TARGET gpu_check_programs AND TRIREME_WITH_MPI AND NOT TRIREME_SANITIZE)
   add_test(NAME gpu_check_dry COMMAND ${PROJECT_SOURCE_DIR}/tests/install/gpu_check.sh ${PROJECT_BINARY_DIR})
-  set_tests_properties(gpu_check_dry PROPERTIES LABELS install TIMEOUT 600)
+  set_tests_properties(gpu_check_dry PROPERTIES LABELS install TIMEOUT 600 COST 60)
 endif()
 add_test(NAME configure_as_users_do
   COMMAND ${PROJECT_SOURCE_DIR}/tests/install/configure.sh ${PROJECT_SOURCE_DIR} ${TORCH_INSTALL_PREFIX})
