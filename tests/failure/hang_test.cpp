@@ -68,7 +68,7 @@ std::vector<std::string> command_of(const Case& test) {
 void expect_nothing_left(const std::vector<Rank>& ranks) {
   EXPECT_EQ(ranks.size(), 3U);
   for (const auto& rank : ranks) {
-    EXPECT_TRUE(wait_until([&] { return !runs(rank.pid); }, 1)) << "process " << rank.pid << " is left";
+    EXPECT_TRUE(wait_until([&] { return !runs(rank.pid); }, 10)) << "process " << rank.pid << " is left";
     EXPECT_FALSE(rank.folder.empty());
     EXPECT_FALSE(std::filesystem::exists(rank.folder)) << rank.folder << " is left";
   }

@@ -27,9 +27,9 @@ inline std::vector<std::string> sorted_lines(const std::string& text) {
   return lines;
 }
 
-/// Whether no process has `text` in its command line, now or within a second.
+/// Whether no process has `text` in its command line, now or soon.
 inline bool all_gone(const std::string& text) {
-  return wait_until([&] { return processes_with(text).empty(); }, 1);
+  return wait_until([&] { return processes_with(text).empty(); }, 10);
 }
 
 /// Waits until this many processes have `text` in their command line.

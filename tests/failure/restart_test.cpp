@@ -163,14 +163,15 @@ TEST(Restart, ASignalBetweenTwoStartsIsObeyed) {
 
 // The ranks have died, and the command knows nothing of it yet.
 TEST(Restart, ASignalBesideTheDeathOfAllRanksIsObeyed) {
+  const auto time = "600.625" + std::to_string(getpid());  // of this program's ranks alone
   const FrontBeside front(
-      [](const std::string&, const std::string&) { return "[ -n \"$RANK\" ] || exit 0\nexec sleep 600.625\n"; });
+      [&](const std::string&, const std::string&) { return "[ -n \"$RANK\" ] || exit 0\nexec sleep " + time + "\n"; });
   const SmallRun run(kLeaves, kSteps);
   const auto result = run_process({front.command(), "train", run.config, "--ranks", "2", "--max-restarts", "5"},
-                                  {.meanwhile = [](pid_t command) {
-                                    wait_for_processes("600.625", 2);
+                                  {.meanwhile = [&](pid_t command) {
+                                    wait_for_processes(time, 2);
                                     stop_process(command);
-                                    const auto ranks = processes_with("600.625");
+                                    const auto ranks = processes_with(time);
                                     for (const pid_t rank : ranks) kill(rank, SIGKILL);
                                     for (const pid_t rank : ranks) EXPECT_TRUE(wait_until([&] { return !runs(rank); }));
                                     kill(command, SIGTERM);

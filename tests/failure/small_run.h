@@ -48,7 +48,8 @@ class SmallRun {
     for (const auto& entry : fs::recursive_directory_iterator(dir()))
       EXPECT_EQ(entry.path().filename().string().find("tmp"), std::string::npos) << entry.path();
   }
-  // Waits until so many steps are recorded, and a restart if there is to be one (without a checkpoint its steps alone).
+  // Waits until that many steps are recorded, with `restarted` also a restart. Ranks that start without a checkpoint
+  // begin the file anew.
   void wait_for_steps(int steps = 1, bool restarted = false) const {
     const auto are_done = [&] {
       std::ifstream file(dir() + "/metrics.jsonl");
@@ -100,8 +101,7 @@ struct TrainedRun : SmallRun {
   }
 };
 
-/// A run as its constructor left it. A program makes it once for all tests, each of which has its folder as it was
-/// then.
+/// A run, which a program makes once for all its tests. Each test gets the folder as the constructor left it.
 template <class Run, class... Made>
 const Run& made_once(const Made&... of) {
   static std::map<std::tuple<Made...>, std::unique_ptr<Run>> runs;

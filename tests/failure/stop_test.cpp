@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <thread>
 #include <utility>
 
 #include "tests/failure/launch.h"
@@ -61,9 +62,11 @@ TEST(Stop, AtAnyMomentTheSameCommandGoesOn) {
       const SmallRun run(kSomeLeaves, kSteps);
       const int signal = std::vector{SIGTERM, SIGINT, SIGHUP, SIGUSR1}[static_cast<std::size_t>(turns++) % 4];
       const int step = 1 + static_cast<int>(random() % 32);
+      const std::chrono::milliseconds later(random() % 20);  // also in an evaluation or a save
       const bool twice = turns % 2 == 0;  // a terminal and a program around the command pass on the same signal
       const auto stopped = start(run, how, {.meanwhile = [&](pid_t front) {
                                    run.wait_for_steps(step);
+                                   std::this_thread::sleep_for(later);
                                    kill(front, signal);
                                    if (twice) kill(front, signal);
                                  }});

@@ -256,13 +256,13 @@ TEST(Streams, ALauncherWhoseOutputNobodyReadsObeysASignal) {
   // Nobody reads what the ranks write: they sleep, each time one looks.
   const auto wait_until_full = [](pid_t front) {
     int asleep = 0;
-    (void)wait_until([&] {
+    EXPECT_TRUE(wait_until([&] {
       auto ranks = processes_with("600.375");
       std::erase(ranks, front);
       const auto sleeps = [](pid_t rank) { return state_of(rank) == 'S'; };
       asleep = ranks.size() == 2 && std::all_of(ranks.begin(), ranks.end(), sleeps) ? asleep + 1 : 0;
-      return asleep == 20;
-    });
+      return asleep == 40;
+    }));
   };
   const auto stopped = run_process({"bash", "-c", command}, {.meanwhile = [&](pid_t front) {
                                      wait_until_full(front);

@@ -340,10 +340,12 @@ TEST(Train, StopsOnASignalAtTheStart) {
   const SmallRun run(kLeaves, kLong);
   for (int turn = 0; turn < 5; ++turn) {
     // The signal is sent as soon as the front holds signals, when it has not started any ranks yet.
-    const auto result = run.train(2, {}, {.time_limit = 20, .meanwhile = [](pid_t front) {
-                                            while (runs(front) && !has_signal(front, "SigBlk", SIGTERM)) continue;
-                                            kill(front, SIGTERM);
-                                          }});
+    const auto result =
+        run.train(2, {}, {.time_limit = 20, .meanwhile = [](pid_t front) {
+                            const auto holds = [&] { return has_signal(front, "SigBlk", SIGTERM); };
+                            (void)wait_until([&] { return !runs(front) || holds(); }, 10, std::chrono::milliseconds(0));
+                            kill(front, SIGTERM);
+                          }});
     expect_refusal(result, 128 + SIGTERM, "stopped by signal 15");
     run.expect_all_gone();
   }

@@ -13,8 +13,9 @@
 
 namespace trireme::tests {
 
-/// As Case::micro_batch: several microbatches a step on each rank; they have different sizes where a rank takes more
-/// than 2 samples of a full step.
+/// As Case::micro_batch: a rank that takes several samples of a full step has two or three microbatches of these, of
+/// different sizes where it takes more than 2. A case that counts on more of them, or on empty ones at the end of an
+/// epoch, says micro_batch = 1.
 constexpr std::int64_t kUneven = 0;
 
 /// One training to compare. All fields but `micro_batch` and `plugin` change the numbers, equally in every layout. By

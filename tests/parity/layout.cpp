@@ -69,7 +69,10 @@ static std::shared_ptr<const Task> make_task(const Case& c, data::Dataset& data)
 static const std::string& write_start(const Case& c) {
   static struct File {
     std::string path = fmt::format("{}/parity-{}.safetensors", testing::TempDir(), getpid()), numbers;
-    ~File() { std::filesystem::remove(path); }
+    ~File() {
+      std::error_code gone_already;
+      std::filesystem::remove(path, gone_already);
+    }
   } file;
   if (const auto numbers = numbers_of(c); file.numbers != numbers) {
     std::vector<checkpoint::NamedValue> values;

@@ -23,7 +23,7 @@ constexpr std::uint64_t kSeed = 11;
 
 /// Random values for every parameter: a bias that starts at zero and has no gradient would be compared as noise.
 Named start(const Case& c);
-/// Alike for cases that differ in their layout alone.
+/// A key that is equal for cases that differ in their layout alone.
 std::string numbers_of(const Case& c);
 /// The samples of a microbatch where `inner` ranks (tensor, sequence and pipeline parallelism) take a share of the
 /// global batch together, in the world of this program. See kUneven.

@@ -50,7 +50,10 @@ State state_of(train::RunContext& run) {
 class Recorder : public train::RunCallback {
  public:
   explicit Recorder(Trained& out) : out_(out) {}
-  void on_start(train::RunContext& run) override { out_.begin = state_of(run); }
+  void on_start(train::RunContext& run) override {
+    out_.begin = state_of(run);
+    out_.staging_bytes = run.staging_bytes;
+  }
 
   void on_log(train::RunContext& /*run*/, const train::StepLog& log) override {
     const auto add = [&](const char* what, double value) { report(log.at.global_step, what, value); };

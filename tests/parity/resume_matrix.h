@@ -1,4 +1,4 @@
-// The matrix of resumed runs: a training is saved in one layout in the middle of an epoch and goes on in another. Its
+// The matrix of resumed runs: a training is saved in one layout, most within an epoch, and goes on in another. Its
 // parts are trainings as `trireme train` makes them, many in one process; what they hold and report is compared here.
 #pragma once
 
@@ -44,7 +44,8 @@ struct Trained {
   Numbers reports;          ///< of the steps after kSaved, of evaluations and epochs
   Named full_saved{};       ///< saved.tensors as full tensors, on every rank
   Named full_end{};
-  std::string checkpoint;  ///< of step kSaved, or ""
+  std::string checkpoint;          ///< of step kSaved, or ""
+  std::int64_t staging_bytes = 0;  ///< as RunContext's: 0 without saves in the background
 };
 
 /// A training in a layout from its start, saved at kSaved, or from a checkpoint. `folder`: for its files, the same on

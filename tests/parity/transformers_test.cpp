@@ -269,10 +269,13 @@ TEST_P(ParityTransformers, EqualOneProcess) {
 }
 
 TaskLayout sequence(const std::string& name, const std::string& mode, const std::string& keys, int inner,
-                    bool recompute = false) {
-  return {name, "hybrid_parallel",
-          keys + "\nenable_sequence_parallelism = true\nsequence_parallelism_mode = \"" + mode + "\"", inner,
-          recompute};
+                    bool recompute = false, std::int64_t micro_batch = kUneven) {
+  return {name,
+          "hybrid_parallel",
+          keys + "\nenable_sequence_parallelism = true\nsequence_parallelism_mode = \"" + mode + "\"",
+          inner,
+          recompute,
+          micro_batch};
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -301,7 +304,7 @@ INSTANTIATE_TEST_SUITE_P(
                    {"*"}},
         TaskLayout{"low_level_zero", "low_level_zero", "stage = 2"}, TaskLayout{"gemini", "gemini", ""},
         TaskLayout{"zero3", "hybrid_parallel", "zero_stage = 3"},
-        TaskLayout{"tp2", "hybrid_parallel", "tp_size = 2\nzero_stage = 0", 2},
+        TaskLayout{"tp2", "hybrid_parallel", "tp_size = 2\nzero_stage = 0", 2, false, 1},
         TaskLayout{"tp2_gathered_recompute", "hybrid_parallel", "tp_size = 2\nparallel_output = false", 2, true},
         TaskLayout{"tp4", "hybrid_parallel", "tp_size = 4", 4},
         TaskLayout{"pp2", "hybrid_parallel", "pp_size = 2\nmicrobatch_size = 1\nzero_stage = 0", 2},
@@ -324,7 +327,7 @@ INSTANTIATE_TEST_SUITE_P(
         sequence("sp2_all_to_all", "all_to_all", "sp_size = 2", 2),
         sequence("sp4_all_to_all", "all_to_all", "sp_size = 4", 4),
         sequence("sp2_tp2_all_to_all", "all_to_all", "sp_size = 2\ntp_size = 2", 4),
-        sequence("sp2_ring_attn", "ring_attn", "sp_size = 2", 2),
+        sequence("sp2_ring_attn", "ring_attn", "sp_size = 2", 2, false, 1),
         sequence("sp4_ring_attn_recompute", "ring_attn", "sp_size = 4", 4, true),
         sequence("sp2_tp2_ring_attn", "ring_attn", "sp_size = 2\ntp_size = 2", 4),
         sequence("sp2_pp2_ring_attn", "ring_attn", "sp_size = 2\npp_size = 2\nmicrobatch_size = 1", 4)),

@@ -36,7 +36,11 @@ class FolderIndexTest : public testing::Test {
  protected:
   /// Thousands of small files are made: in memory, where the machine has such a folder.
   static void SetUpTestSuite() {
-    if (::access("/dev/shm", W_OK) == 0) ::setenv("TMPDIR", "/dev/shm", 0);
+    is_set_ = ::getenv("TMPDIR") == nullptr && ::access("/dev/shm", W_OK) == 0;
+    if (is_set_) ::setenv("TMPDIR", "/dev/shm", 1);
+  }
+  static void TearDownTestSuite() {
+    if (is_set_) ::unsetenv("TMPDIR");
   }
   FolderIndexTest() {
     const char* before = ::getenv("XDG_CACHE_HOME");
@@ -76,6 +80,7 @@ class FolderIndexTest : public testing::Test {
 
  private:
   const fs::file_time_type hour_ago_ = fs::file_time_type::clock::now() - std::chrono::hours(1);
+  static inline bool is_set_ = false;  ///< TMPDIR, by this suite
   std::optional<std::string> cache_before_;
 };
 

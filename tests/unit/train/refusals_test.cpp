@@ -1,11 +1,11 @@
 // Every rule that spans several keys, or a key and the number of ranks. A violation is refused with the key and the
 // remedy, by one process that checks for all ranks: here, what that process calls. tests/failure/refusals_test.cpp has
 // the way from there to the user.
-#include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
+#include "core/booster/plugin_loader.h"
 #include "tests/unit/data/folder.h"
 #include "tests/unit/train/small_run.h"
 
@@ -380,7 +380,7 @@ TEST_F(Refusals, OfAdapters) {
 // The system would load a truncated file, and end the process at the first access to a missing byte.
 TEST_F(Refusals, OfATruncatedPlugin) {
   namespace fs = std::filesystem;
-  const fs::path whole = fs::path(std::getenv("TRIREME_PLUGIN_PATH")) / "gemini.so", cut = folder_.path("cut.so");
+  const fs::path whole = plugin_path("gemini"), cut = folder_.path("cut.so");
   for (const std::uintmax_t bytes :
        {std::uintmax_t{100}, std::uintmax_t{1000}, file_size(whole) / 4, file_size(whole) / 2}) {
     fs::copy_file(whole, cut, fs::copy_options::overwrite_existing);
