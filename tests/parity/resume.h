@@ -79,7 +79,8 @@ class Resume : public testing::Test {
   void train(const std::string& name, int ranks, const std::string& more) const {
     ASSERT_EQ(try_train(name, ranks, more), 0) << log(name);
   }
-  /// A run of kConfig that is trained once for all tests, which only read it: its folder, which may stand for a name.
+  /// A run of kConfig that is trained once for all tests, which only read it: its folder, which a caller may give where
+  /// a run's name is expected.
   std::string once(int ranks, const std::string& more) const {
     const auto folder = shared_ / std::to_string(std::hash<std::string>()(std::to_string(ranks) + more));
     fs::create_directories(shared_);
