@@ -1,5 +1,5 @@
-// The command line of `trireme`, parsed in the same way by both programs: the front (starts ranks, answers what needs
-// no LibTorch) and the worker (does the work).
+// The command line of `trireme`, parsed in the same way by both programs: the launcher (starts ranks, answers what
+// needs no LibTorch) and the worker (does the work).
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace trireme::apps {
 
-/// Set by the front in a worker that only checks its command, for as many ranks as that says: see launcher/worker.h.
+/// Set in a worker that only checks whether its training could start, on as many ranks as its command says.
 inline constexpr const char* kCheckVariable = "TRIREME_CHECK";
 
 struct TrainCommand {
@@ -106,7 +106,7 @@ struct InspectCommand {
   std::string path;
   bool stats = false, json = false;
 };
-/// Only the front executes it.
+/// Only the launcher executes it.
 struct LaunchCommand {
   std::optional<std::int64_t> ranks;
   std::int64_t grace = 15;  ///< seconds that ranks have to end after a signal

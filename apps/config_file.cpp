@@ -15,7 +15,7 @@
 namespace trireme::apps {
 namespace {
 
-constexpr const char* kCopy = "TRIREME_CONFIG";  ///< path of the copied text; only the front sets it
+constexpr const char* kCopy = "TRIREME_CONFIG";  ///< path of the copied text; only the launcher sets it
 
 }  // namespace
 

@@ -1,5 +1,5 @@
 // Reads the TOML file that a command names. It may be a pipe (/dev/stdin or <(...)), which can be read only once: the
-// front then reads it, and every process that it starts uses the same text.
+// launcher then reads it, and every process that it starts uses the same text.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,10 @@ namespace trireme::apps {
 /// Whether several processes can each read it: a file on disk.
 bool can_be_read_again(const std::string& path);
 
-/// For the front, at its start: ignores a copy from another process.
+/// For the launcher, at its start: ignores a copy from another process.
 void forget_config();
 
-/// For the front, before it reads the configuration: copies the text of a file that cannot be read again, for itself
+/// For the launcher, before it reads the configuration: copies the text of a file that cannot be read again, for itself
 /// and the processes that it starts. @throws ConfigError
 void keep_config(const std::string& path);
 
@@ -26,7 +26,7 @@ config::Table read_config(const std::string& path);
 config::Table read_config(const std::string& path, const std::vector<std::string>& set);
 /// Whether a run wrote the file: it is in the run's folder, or in a checkpoint.
 bool is_resolved(const std::string& path);
-// The settings that the front needs. The worker refuses values of another type.
+// The settings that the launcher needs. The worker refuses values of another type.
 
 /// The number of compute threads per rank that the file sets; 0 if it sets none.
 std::int64_t threads_of(const config::Table& root);

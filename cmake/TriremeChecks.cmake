@@ -22,7 +22,7 @@ trireme_add_check(kernels ${Python3_EXECUTABLE} scripts/check_kernels.py $<TARGE
 
 # Installs, builds an example against what was installed, and runs it; the long tests do so with all examples, and with
 # the bundle and the .deb, unpacked in another place.
-if(TARGET trireme_front AND TRIREME_WITH_MPI AND NOT TRIREME_SANITIZE)
+if(TARGET trireme_launcher AND TRIREME_WITH_MPI AND NOT TRIREME_SANITIZE)
   set(_consume ${PROJECT_SOURCE_DIR}/tests/install/consume.sh ${PROJECT_BINARY_DIR} ${PROJECT_SOURCE_DIR})
   add_test(NAME install_and_consume COMMAND ${_consume} train_from_cpp)
   add_test(NAME install_and_consume_all COMMAND ${_consume})
@@ -43,6 +43,6 @@ add_test(NAME configure_as_users_do
 set_tests_properties(configure_as_users_do PROPERTIES LABELS "install;long" TIMEOUT 900 SKIP_RETURN_CODE 77)
 
 # docs/config.md is generated from the field tables.
-if(TARGET trireme_front)
-  trireme_add_check(config_page bash scripts/check_config_page.sh $<TARGET_FILE:trireme_front>)
+if(TARGET trireme_launcher)
+  trireme_add_check(config_page bash scripts/check_config_page.sh $<TARGET_FILE:trireme_launcher>)
 endif()

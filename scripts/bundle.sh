@@ -30,7 +30,7 @@ for tool in patchelf icupkg; do
   command -v "$tool" >/dev/null || { say "$tool is missing: run scripts/setup.sh"; exit 1; }
 done
 "$cmake" --install "$build" --prefix "$tree" --strip >/dev/null
-rm "$tree/share/trireme/libtorch"  # the front looks for one on the machine it is on
+rm "$tree/share/trireme/libtorch"  # the launcher looks for one on the machine it is on
 cp -r "$root/configs" "$tree/share/trireme/"
 if [ -n "$gpu" ]; then
   cp "$root"/scripts/gpu_check*.sh "$root/scripts/gpu_report.py" "$tree/share/trireme/"

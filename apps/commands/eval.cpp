@@ -77,12 +77,6 @@ void check_report(const EvalCommand& command, const train::Prepared& prepared) {
 }  // namespace
 
 int run(const EvalCommand& command) {
-  if (is_check()) {
-    const auto ranks = static_cast<int>(command.ranks.value_or(1));
-    if (command.is_checkpoint) open_checkpoint(command.weights, checkpoint::Verify::sizes);
-    check_report(command, check_for_ranks(eval_config(command, ranks, Log(/*rank=*/1)), ranks, command.weights));
-    return 0;
-  }
   std::optional<train::Prepared> prepared;
   return run_on_ranks(
       [&](const LaunchInfo& info) {

@@ -11,7 +11,6 @@
 #include <set>
 #include <utility>
 
-#include "apps/command_line.h"
 #include "core/base/cores.h"
 #include "core/base/error.h"
 #include "core/base/json_parse.h"
@@ -118,12 +117,10 @@ void tune_process(const train::RunConfig& config, const LaunchInfo& info) {
     at::set_num_threads(std::min(at::get_num_threads(), usable_cores()));  // OpenMP knows no CPU quota
 }
 
-bool is_check() { return std::getenv(kCheckVariable) != nullptr; }
-
-train::Prepared check_for_ranks(train::RunConfig config, std::int64_t ranks, const std::string& weights) {
+train::Prepared check_for_ranks(train::RunConfig config, std::int64_t ranks) {
   const auto size = static_cast<int>(ranks);
   const Log silent(/*rank=*/1);  // the ranks will print notes and warnings
-  return train::prepare(std::move(config), {.size = size, .local_size = size}, weights, silent);
+  return train::prepare(std::move(config), {.size = size, .local_size = size}, "", silent);
 }
 
 }  // namespace trireme::apps

@@ -15,11 +15,9 @@ comm::WorldOptions world_options(const train::RunConfig& config);
 /// activations from step to step.
 void tune_process(const train::RunConfig& config, const LaunchInfo& info);
 
-/// Whether this process checks a command with `--ranks N` for N ranks without being one of them: see launcher/worker.h.
-bool is_check();
-/// Runs the preparation of `ranks` ranks silently in one process, so that errors are reported before the ranks connect.
-/// `weights`: for an evaluation. @throws ConfigError, DataError, CheckpointError
-train::Prepared check_for_ranks(train::RunConfig config, std::int64_t ranks, const std::string& weights);
+/// Prepares a training of `ranks` ranks silently in this one process, for a command that asks whether it could start.
+/// @throws ConfigError, DataError, CheckpointError
+train::Prepared check_for_ranks(train::RunConfig config, std::int64_t ranks);
 
 /// Checks that all ranks were started with the same command and settings. Paths and local resources may differ by host,
 /// but not the data and the plugin that they lead to. Collective. @throws ConfigError on every rank, naming the first

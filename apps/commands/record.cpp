@@ -20,7 +20,7 @@ namespace trireme::apps {
 int run(const CheckCommand& command) {
   for (const auto& layout : parse_layouts(command.layouts)) {
     try {
-      check_for_ranks(load_with_layout(command.config, command.set, layout), layout.ranks(), "");
+      check_for_ranks(load_with_layout(command.config, command.set, layout), layout.ranks());
     } catch (const ConfigError& error) {
       blame(layout, command.set, error);
     }

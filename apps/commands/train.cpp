@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 
+#include "apps/command_line.h"
 #include "apps/commands/commands.h"
 #include "apps/commands/load_config.h"
 #include "apps/commands/process.h"
@@ -63,16 +64,16 @@ std::string command_to_go_on(const TrainCommand& command, bool said_where) {
   return out;
 }
 
-/// What the user sees last of a run that a signal has stopped. `front`: our launcher names the signal itself.
+/// What the user sees last of a run that a signal has stopped. Our launcher names the signal itself.
 void say_how_to_go_on(const TrainCommand& command, const LaunchInfo& info, const train::StoppedBySignal& stop,
                       bool said_where) {
-  const bool by_front = std::getenv("TRIREME_RANKS") != nullptr;
-  const bool is_whole = by_front || info.launcher == Launcher::alone;
+  const bool by_ours = std::getenv("TRIREME_RANKS") != nullptr;
+  const bool is_whole = by_ours || info.launcher == Launcher::alone;
   const char* same = said_where ? "with the same command and --resume auto" : "with the same command";
   // Not broken into lines, so that it can be copied.
   if (!stop.saved().empty())
     put(fmt::format("go on     {}\n", is_whole ? command_to_go_on(command, said_where) : same));
-  if (!by_front && info.launcher != Launcher::launch) say_error(stop.what());
+  if (!by_ours && info.launcher != Launcher::launch) say_error(stop.what());
 }
 
 /// Says an error that ends the training before the training waits for a checkpoint in flight, whose disk may hang.
@@ -87,8 +88,8 @@ struct SayErrors final : train::RunCallback {
 }  // namespace
 
 int run(const TrainCommand& command) {
-  if (is_check()) {
-    train::check_run(check_for_ranks(load(command), command.ranks.value_or(1), ""));
+  if (std::getenv(kCheckVariable) != nullptr) {
+    train::check_run(check_for_ranks(load(command), command.ranks.value_or(1)));
     return 0;
   }
   std::optional<train::Prepared> prepared;
@@ -100,6 +101,7 @@ int run(const TrainCommand& command) {
         tune_process(config, info);
         const auto file = config.run.rank_logs ? std::make_shared<LogFile>() : nullptr;
         prepared = train::prepare(std::move(config), info, "", Log(info.rank, stderr, file));
+        if (info.rank == 0) train::check_run(*prepared);
         return options;
       },
       [&](comm::World& world) {

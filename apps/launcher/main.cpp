@@ -37,8 +37,8 @@ void refuse_fixed_size(const config::Table& root) {
                  "fixes the number of data-parallel ranks, which --min-ranks lets shrink; remove one of the two");
 }
 
-// train, eval and predict: the file is parsed before any process starts, everything else is checked before more than
-// one does.
+// train, eval and predict: the file is parsed before any process starts; all else is checked by the ranks before they
+// connect.
 int start(const std::string& path, const std::vector<std::string>& set, const std::optional<std::int64_t>& ranks,
           const std::vector<std::string>& arguments, const TrainCommand* train = nullptr) {
   keep_config(path);
@@ -48,7 +48,7 @@ int start(const std::string& path, const std::vector<std::string>& set, const st
   if (ranks.value_or(1) == 1 && !starts_again) become_worker(arguments);
   if (train != nullptr) return train_with_restarts(*train, threads_of(root), arguments);
   Supervisor supervisor;
-  return run_ranks(supervisor, *ranks, threads_of(root), arguments, Check::yes).code;
+  return run_ranks(supervisor, *ranks, threads_of(root), arguments).code;
 }
 
 /// Whether the command is executed by each rank of a launcher.

@@ -43,47 +43,42 @@ class Training {
         threads_(threads),
         ranks_(command_.ranks.value_or(1)),
         least_(command_.min_ranks.value_or(ranks_)) {}
-  RunEnd start(const std::vector<std::string>& arguments) { return run(arguments, Check::yes); }
+  RunEnd start(const std::vector<std::string>& arguments);
   RunEnd start_again(bool further);
 
  private:
-  RunEnd run(const std::vector<std::string>& arguments, Check first);
-  [[nodiscard]] std::vector<std::string> arguments() const { return arguments_again(command_, ranks_); }
-
   Supervisor& supervisor_;
   TrainCommand command_;
   std::int64_t threads_, ranks_, least_;
   bool retried_ = false;
 };
 
-RunEnd Training::run(const std::vector<std::string>& arguments, Check first) {
-  const auto end = run_ranks(supervisor_, ranks_, threads_, arguments, first, OnStop::ask);
+RunEnd Training::start(const std::vector<std::string>& arguments) {
+  const auto end = run_ranks(supervisor_, ranks_, threads_, arguments, OnStop::ask);
   const bool may_retry = end.code == static_cast<int>(ExitCode::out_of_memory) && end.smaller_micro_batch > 0;
   if (!may_retry || end.stopped || std::exchange(retried_, true)) return end;
   const auto smaller = fmt::format("train.micro_batch={}", end.smaller_micro_batch);
   command_.set.push_back(smaller);
   announce_restart(0, "out of memory; " + smaller, end);
-  if (const auto checked = check(supervisor_, this->arguments(), Show::no); checked.code != 0)
+  const auto fitting = arguments_again(command_, ranks_);
+  if (const auto checked = check(supervisor_, fitting, Show::no); checked.code != 0)
     return checked.stopped ? checked : end;
   put(fitted(fmt::format("retry     with {}, because memory ran out (train.on_oom)\n", smaller)));
-  auto again = run(this->arguments(), Check::no);
+  auto again = start(fitting);
   again.saved_step = std::max(again.saved_step, end.saved_step);
   return again;
 }
 
 RunEnd Training::start_again(bool further) {
-  const auto before = ranks_;
-  ranks_ = further ? ranks_ : std::max(least_, ranks_ - 1);
-  auto checked = check(supervisor_, arguments(), Show::no);
-  while (checked.code != 0 && !checked.stopped && ranks_ > least_) {
-    --ranks_;
-    checked = check(supervisor_, arguments(), Show::no);
+  for (auto fewer = ranks_ - 1; !further && fewer >= least_; --fewer) {
+    const auto checked = check(supervisor_, arguments_again(command_, fewer), Show::no);
+    if (checked.stopped) return checked;
+    if (checked.code != 0) continue;
+    put(fitted(fmt::format("ranks     {} in place of {}\n", fewer, ranks_)));
+    ranks_ = fewer;
+    break;
   }
-  if (checked.stopped) return checked;
-  const bool possible = checked.code == 0;
-  if (!possible) ranks_ = before;  // then the check of the start says why
-  if (ranks_ < before) put(fitted(fmt::format("ranks     {} in place of {}\n", ranks_, before)));
-  return run(arguments(), possible ? Check::no : Check::yes);
+  return start(arguments_again(command_, ranks_));
 }
 
 }  // namespace

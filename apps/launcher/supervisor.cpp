@@ -300,7 +300,7 @@ void Run::look_for_cause() {
       failing_since_ = Clock::now();
       return look_for_cause();  // what explains it has happened before, and is known now
     }
-    const bool settled = cause->end == ranks::End::killed || !ranks_->busy() ||
+    const bool settled = cause->is_clear || !ranks_->busy() ||
                          std::all_of(states.begin(), states.end(), ranks::is_settled) ||
                          Clock::now() - *failing_since_ >= ranks::kSettleTime;
     if (!settled) return;

@@ -117,8 +117,8 @@ int verify(const VerifyCommand& command) {
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     const auto& layout = layouts[i];
     if (!output_error().empty()) return 0;  // standard output is closed
-    const auto end = run_ranks(supervisor, layout.ranks(), threads[i],
-                               arguments_of(command, layout, record_of(i), record_of(0)), Check::no);
+    const auto end =
+        run_ranks(supervisor, layout.ranks(), threads[i], arguments_of(command, layout, record_of(i), record_of(0)));
     if (end.stopped || (end.code != 0 && i == 0)) return end.code;
     if (end.code != 0) {
       line(layout.text, layout.ranks(), "", "", "", fmt::format("did not run (exit code {})", end.code));

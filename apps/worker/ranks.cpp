@@ -48,7 +48,7 @@ void on_stop(int number) {
   raise(number);
 }
 
-/// Reports a signal that ends a process without ranks. With ranks the front reports it, once for all of them.
+/// Reports a signal that ends a process without ranks. With ranks the launcher reports it, once for all of them.
 void report_signals() {
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) {
     const char* line_end = isatty(STDERR_FILENO) != 0 ? "\n" : "";  // ends a line with ^C or a progress bar

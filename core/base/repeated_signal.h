@@ -1,4 +1,4 @@
-// How requests to stop a training are acknowledged, and when a second signal is a second request: the front and the
+// How requests to stop a training are acknowledged, and when a second signal is a second request: the launcher and the
 // ranks must agree on it.
 #pragma once
 

@@ -17,7 +17,8 @@ std::optional<Cause> failure_of(const RankState& state) {
   if (state.ended() ? state.code() == 0 : !counts) return std::nullopt;
   const int code = state.ended() && (state.signal() == 0 || !counts) ? state.code() : failure->code;
   if (code == static_cast<int>(ExitCode::communication)) return Cause{state.rank, End::lost_peer, code};
-  return Cause{state.rank, counts ? End::reported : state.signal() != 0 ? End::killed : End::exited, code};
+  const auto end = counts ? End::reported : state.signal() != 0 ? End::killed : End::exited;
+  return Cause{state.rank, end, code, end == End::killed || (counts && failure->of_all)};
 }
 
 std::string less_memory(Ranks ranks, int size) {

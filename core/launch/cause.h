@@ -26,7 +26,8 @@ enum class End {
 struct Cause {
   int rank = 0;
   End end = End::exited;
-  int code = 0;  ///< its exit code; 128 + n if signal n ended it
+  int code = 0;           ///< its exit code; 128 + n if signal n ended it
+  bool is_clear = false;  ///< what other ranks may still report explains no more
 };
 
 /// The failure that explains the others, of those that are known; none: no rank has failed. Of several, the lowest

@@ -1,6 +1,6 @@
 // What our launchers (`trireme launch`, --ranks and spawn()) set for the ranks that they start on this machine:
 // torchrun's variables, and the socket on which rank 0 serves the key-value store. Uses nothing of LibTorch, because
-// the front has it too.
+// the launcher has it too.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// What a training that the front has started again knows of it.
+// What a training that the launcher has started again knows of it.
 #pragma once
 
 #include <charconv>

@@ -73,7 +73,8 @@ struct DataSection : data::LoadingOptions {
 };
 
 inline constexpr const char* kOomStop = "stop";
-inline constexpr const char* kOomRetry = "retry";  ///< the front starts the training again (apps/launcher/restarts.h)
+inline constexpr const char* kOomRetry =
+    "retry";  ///< the launcher starts the training again (apps/launcher/restarts.h)
 
 /// All of [train] but the task's own keys: those that Booster reads, and those for the command's own loop.
 struct TrainSection : TrainOptions {

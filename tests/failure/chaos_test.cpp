@@ -164,9 +164,9 @@ class Disturber {
     const auto choice = below(1 << 20);
     const auto result =
         run.start(layout, {.meanwhile =
-                               [&](pid_t front) {
+                               [&](pid_t launcher) {
                                  auto victims = one ? run.ranks() : processes_with(run.config);
-                                 if (victims.empty()) victims = {front};
+                                 if (victims.empty()) victims = {launcher};
                                  if (one) victims = {victims[static_cast<std::size_t>(choice) % victims.size()]};
                                  for (const pid_t id : victims) kill(id, SIGKILL);
                                },

@@ -1,4 +1,4 @@
-// Commands that start no training: help, versions, and refusals of the front program.
+// Commands that start no training: help, versions, and refusals of the launcher program.
 #include <filesystem>
 
 #include "tests/failure/refusal.h"
@@ -124,18 +124,18 @@ TEST(Command, RefusesABadFileOnceOnAnyNumberOfRanks) {
   }
 }
 
-// The front refuses without any other part of Trireme, so a refusal takes milliseconds on any number of ranks.
-TEST(Command, FrontRefusesAlone) {
+// The launcher refuses without any other part of Trireme, so a refusal takes milliseconds on any number of ranks.
+TEST(Command, TheLauncherRefusesAlone) {
   const TemporaryFolder folder;
   fs::create_directories(folder.path() + "/bin");
-  const auto front = folder.path() + "/bin/trireme";
-  fs::copy_file(TRIREME_COMMAND, front);
+  const auto launcher = folder.path() + "/bin/trireme";
+  fs::copy_file(TRIREME_COMMAND, launcher);
   const auto bad = folder.write("bad.toml", "[train\nepochs = 1\n");
-  expect_only_refusal(run_process({front, "train", bad, "--ranks", "4"}), 2, "bad.toml:1:7");
-  EXPECT_EQ(run_process({front, "--version"}).code, 0);
+  expect_only_refusal(run_process({launcher, "train", bad, "--ranks", "4"}), 2, "bad.toml:1:7");
+  EXPECT_EQ(run_process({launcher, "--version"}).code, 0);
   const auto good = folder.write("good.toml", kGood);
-  expect_only_refusal(run_process({front, "train", good}), 2, "the build or the installation is not complete");
-  expect_only_refusal(run_process({front, "train", good, "--ranks", "2"}), 2, "trireme-worker is missing");
+  expect_only_refusal(run_process({launcher, "train", good}), 2, "the build or the installation is not complete");
+  expect_only_refusal(run_process({launcher, "train", good, "--ranks", "2"}), 2, "trireme-worker is missing");
 }
 
 TEST(Command, RefusesThreadsThatOpenMpCannotMake) {

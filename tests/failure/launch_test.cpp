@@ -4,7 +4,7 @@
 #include <csignal>
 #include <filesystem>
 
-#include "tests/failure/counted_front.h"
+#include "tests/failure/launcher_beside.h"
 
 namespace trireme::tests {
 namespace {
@@ -151,9 +151,9 @@ TEST(Launch, ForwardsSignals) {
   const auto send = [&](int signal, const std::string& script, std::vector<std::string> options = {"-n", "2"}) {
     const TemporaryFolder ready;
     options.insert(options.end(), {"sh", "-c", script + "; : >" + ready.path() + "/$RANK; " + loop});
-    return launch(options, {.meanwhile = [&](pid_t front) {
+    return launch(options, {.meanwhile = [&](pid_t launcher) {
                     for (const char* rank : {"/0", "/1"}) wait_for_file(ready.path() + rank);
-                    kill(front, signal);
+                    kill(launcher, signal);
                   }});
   };
   for (const int signal : {SIGTERM, SIGINT, SIGHUP}) {
@@ -166,9 +166,9 @@ TEST(Launch, ForwardsSignals) {
   }
   // A child that a rank's shell has started ends with it, and is not waited for.
   for (int turn = 0; turn < 3; ++turn) {
-    const auto stopped = launch_script(1, loop, {.meanwhile = [](pid_t front) {
+    const auto stopped = launch_script(1, loop, {.meanwhile = [](pid_t launcher) {
                                          wait_for_processes("600.5", 2);
-                                         kill(front, SIGTERM);
+                                         kill(launcher, SIGTERM);
                                        }});
     expect_only_refusal(stopped, 128 + SIGTERM, "stopped by signal 15 (Terminated)");
     EXPECT_EQ(stopped.err.find("were killed"), std::string::npos) << stopped.err;
@@ -184,9 +184,9 @@ TEST(Launch, ForwardsSignals) {
       run_process({"sh", "-c",
                    "trap '' HUP; exec " TRIREME_COMMAND " launch -n 1 sh -c ': >" + folder.path() +
                        "/ready; until [ -e " + folder.path() + "/sent ]; do sleep 0.05; done; sleep 0.3; echo done'"},
-                  {.meanwhile = [&](pid_t front) {
+                  {.meanwhile = [&](pid_t launcher) {
                     wait_for_file(folder.path() + "/ready");
-                    kill(front, SIGHUP);
+                    kill(launcher, SIGHUP);
                     folder.write("sent", "");
                   }});
   EXPECT_EQ(ignoring.code, 0) << ignoring.err;
@@ -194,9 +194,9 @@ TEST(Launch, ForwardsSignals) {
   const auto noticed = send(SIGUSR1, "trap 'echo noticed; exit 0' USR1");
   EXPECT_EQ(noticed.code, 0) << noticed.err;
   EXPECT_EQ(noticed.out, "noticed\nnoticed\n");
-  const auto killed = launch({"-n", "3", "sleep", "600.75"}, {.meanwhile = [](pid_t front) {
+  const auto killed = launch({"-n", "3", "sleep", "600.75"}, {.meanwhile = [](pid_t launcher) {
                                wait_for_processes("600.75", 4);
-                               kill(front, SIGKILL);
+                               kill(launcher, SIGKILL);
                              }});
   EXPECT_EQ(killed.code, 137);
   EXPECT_TRUE(all_gone("600.75"));
@@ -232,13 +232,13 @@ TEST(Launch, RefusesBeforeAnyRankStarts) {
 }
 
 TEST(Launch, TrainStartsItsRanksInTheSameWay) {
-  const FrontBeside front([](const std::string&, const std::string&) {
+  const LauncherBeside launcher([](const std::string&, const std::string&) {
     return std::string(
         "[ -n \"$RANK\" ] || exit 0\necho $RANK/$WORLD_SIZE $TRIREME_LAUNCHER $1\n[ $RANK = 0 ] || { sleep 0.5; kill "
         "-9 $$; }\n");
   });
-  const auto config = front.folder().write("good.toml", "[data]\nname = \"leaves\"\n");
-  const auto result = run_process({front.command(), "train", config, "--ranks", "2"});
+  const auto config = launcher.folder().write("good.toml", "[data]\nname = \"leaves\"\n");
+  const auto result = run_process({launcher.command(), "train", config, "--ranks", "2"});
   expect_refusal(result, 5, "trireme: rank 1 was killed by signal 9, most often because");
   EXPECT_EQ(sorted_lines(result.out), (Lines{"0/2 launch train", "1/2 launch train"}));
 }

@@ -1,4 +1,4 @@
-// Tests where the command finds LibTorch when it was not built on this machine, with an installation of the front
+// Tests where the command finds LibTorch when it was not built on this machine, with an installation of the launcher
 // alone, a worker that prints the library path, and folders that look like LibTorch.
 #include <cstdio>
 #include <filesystem>

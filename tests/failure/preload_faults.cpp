@@ -39,7 +39,7 @@ std::atomic<std::int64_t>* counter_in(const std::string& path) {
   return map == MAP_FAILED ? nullptr : static_cast<std::atomic<std::int64_t>*>(map);
 }
 
-// Of the front, the ranks and what starts them, only the ranks write to a run's folder.
+// Of the launcher, the ranks and what starts them, only the ranks write to a run's folder.
 __attribute__((constructor)) void begin() {
   if (std::strcmp(program_invocation_short_name, "trireme-worker") != 0 || *text("FAULT_FOLDER") == '\0') return;
   auto* faults = new trireme::tests::FileFaults;  // for good: the last operations come after the destructors

@@ -1,46 +1,47 @@
-// A configuration that cannot run is refused once, by one process that checks for all ranks before any of them starts.
+// A configuration that cannot run is refused once for all ranks, and leaves nothing behind.
 // The rules themselves are in tests/unit/train/refusals_test.cpp.
-#include "tests/failure/counted_front.h"
+#include "tests/failure/process.h"
 #include "tests/failure/small_run.h"
 
 namespace trireme::tests {
 namespace {
 
-TEST(Refusals, ComeOnceFromOneProcess) {
+TEST(Refusals, ComeOnceFromAllRanks) {
   const SmallRun run;
-  const CountedFront front;
   const struct {
     std::vector<std::string> sets;
     const char* says;
     int ranks, code;
   } rows[] = {
-      {{"run.dir="}, "run.dir=: is empty", 8, 2},
-      {{"train.epochs=1"}, "a global batch of 8 cannot be split over 64 data-parallel ranks; use at least 64", 64, 2},
+      {{"run.dir="}, "run.dir=: is empty", 2, 2},
+      {{"train.global_batch=3"},
+       "a global batch of 3 cannot be split over 4 data-parallel ranks; use at least 4",
+       4,
+       2},
       {{"run.resume=/usr"},
        "/usr: no manifest.json in it, so it is not a complete checkpoint; name another checkpoint or run's folder",
-       8,
+       4,
        7},
       {{"parallel.tp=2"},
        "parallel.tp=2: ranks = dp x pp x sp x tp, but 3 is not a multiple of 2 (tp = 2); start 4 ranks",
        3,
        2},
-      {{"parallel.plugin=gemini", "plugin.gemini.shard_param_frac=1.5"}, "must be at least 0 and at most 1", 8, 2},
+      {{"parallel.plugin=gemini", "plugin.gemini.shard_param_frac=1.5"}, "must be at least 0 and at most 1", 2, 2},
   };
   for (const auto& [sets, says, ranks, code] : rows) {
     SCOPED_TRACE(sets.front());
-    std::vector<std::string> arguments{front.command(), "train", run.config, "--ranks", std::to_string(ranks)};
-    for (const auto& set : sets) arguments.insert(arguments.end(), {"--set", set});
-    expect_only_refusal(run_process(arguments), code, says);
-    EXPECT_EQ(front.started(), std::vector<std::string>{"none"});
+    std::vector<std::string> options;
+    for (const auto& set : sets) options.insert(options.end(), {"--set", set});
+    expect_only_refusal(run.train(ranks, options), code, says);
     EXPECT_FALSE(fs::exists(run.dir()));
   }
 }
 
 TEST(RefusalsOfData, NeedAnExistingFolder) {
   const SmallRun run("[data]\nname = \"image_folder\"\n");
-  expect_only_refusal(run.train(8), 2, "is required with name = \"image_folder\"");
-  expect_only_refusal(run.train(8, {"--set", "data.path=/nowhere/leaves"}), 3, "/nowhere/leaves");
-  expect_only_refusal(run.train(8, {"--set", "data.path=nowhere"}, {.folder = run.folder.path()}), 3,
+  expect_only_refusal(run.train(2), 2, "is required with name = \"image_folder\"");
+  expect_only_refusal(run.train(2, {"--set", "data.path=/nowhere/leaves"}), 3, "/nowhere/leaves");
+  expect_only_refusal(run.train(2, {"--set", "data.path=nowhere"}, {.folder = run.folder.path()}), 3,
                       "nowhere: no such folder (data.path is relative to " + run.folder.path() + ")");
 }
 

@@ -4,8 +4,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/failure/counted_front.h"
 #include "tests/failure/launch.h"
+#include "tests/failure/launcher_beside.h"
 #include "tests/failure/metrics.h"
 #include "tests/failure/small_run.h"
 
@@ -70,12 +70,13 @@ TEST(Restart, AKilledRankChangesNothing) {
 
 // Rank 1 dies whenever it starts, as on a machine that lost a device.
 TEST(Restart, FewerRanksGoOnWhereAsManyComeNoFurther) {
-  const FrontBeside front([](const std::string&, const std::string& worker) {
+  const LauncherBeside launcher([](const std::string&, const std::string& worker) {
     return "[ \"$RANK\" = 1 ] && kill -9 $$\nexec " + worker + " \"$@\"\n";
   });
   const SmallRun alone(kLeaves, kFewSteps), run(kLeaves, kFewSteps);
   ASSERT_EQ(alone.train(1, {"--set", "run.threads=1"}).code, 0);
-  const std::vector<std::string> command{front.command(), "train", run.config, "--ranks", "2", "--max-restarts", "2"};
+  const std::vector<std::string> command{launcher.command(), "train", run.config, "--ranks", "2",
+                                         "--max-restarts",   "2"};
   const auto result = run_process(joined(command, {"--min-ranks", "1", "--set", "run.threads=1"}));
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(count_of(result.out, "restart   "), 2) << result.out;
@@ -94,20 +95,20 @@ TEST(Restart, FewerRanksGoOnWhereAsManyComeNoFurther) {
 
 // A rank that dies when the results are written leaves nothing to do.
 TEST(Restart, AFinishedTrainingIsNotRepeated) {
-  const FrontBeside front([](const std::string& folder, const std::string& worker) {
+  const LauncherBeside launcher([](const std::string& folder, const std::string& worker) {
     return worker + " \"$@\"\ncode=$?\nif [ \"$RANK\" = 1 ] && mkdir " + folder +
            "/once 2>/dev/null; then kill -9 $$; fi\nexit $code\n";
   });
   for (const auto& more : {std::vector<std::string>{"--fresh"}, {"--set", "run.keep_checkpoints=0"}}) {
     const SmallRun run(kLeaves);
     const auto result =
-        run_process(joined({front.command(), "train", run.config, "--ranks", "2", "--max-restarts", "1"}, more));
+        run_process(joined({launcher.command(), "train", run.config, "--ranks", "2", "--max-restarts", "1"}, more));
     EXPECT_EQ(result.code, 0) << result.err;
     EXPECT_EQ(count_of(result.out, "restart   1 of 1, after: "), 1) << result.out;
     EXPECT_EQ(count_of(result.out, "nothing is left to do: "), 1) << result.out;
     EXPECT_FALSE(std::filesystem::exists(run.dir() + ".1"));
     EXPECT_TRUE(std::filesystem::exists(run.dir() + "/summary.json"));
-    std::filesystem::remove(front.folder().path() + "/once");
+    std::filesystem::remove(launcher.folder().path() + "/once");
   }
 }
 
@@ -118,9 +119,9 @@ TEST(Restart, OnlyDeathsAreRestarted) {
   EXPECT_EQ(bad.code, 6) << bad.err;
   EXPECT_EQ(bad.out.find("restart "), std::string::npos) << bad.out;
   const SmallRun stopped(kLeaves, "epochs = 100000\nglobal_batch = 8\n");
-  const auto result = stopped.train(2, {"--max-restarts", "3"}, {.meanwhile = [&](pid_t front) {
+  const auto result = stopped.train(2, {"--max-restarts", "3"}, {.meanwhile = [&](pid_t launcher) {
                                       stopped.wait_for_steps();
-                                      kill(front, SIGTERM);
+                                      kill(launcher, SIGTERM);
                                     }});
   EXPECT_EQ(result.code, 128 + SIGTERM) << result.err;
   EXPECT_EQ(result.out.find("restart "), std::string::npos) << result.out;
@@ -128,13 +129,13 @@ TEST(Restart, OnlyDeathsAreRestarted) {
   // Nor one whose rank dies after the request.
   for (const int signal : {SIGINT, SIGUSR1}) {
     const SmallRun dying(kLeaves, "epochs = 100000\nglobal_batch = 8\n");
-    const auto died = dying.train(2, {"--max-restarts", "3"}, {.meanwhile = [&](pid_t front) {
+    const auto died = dying.train(2, {"--max-restarts", "3"}, {.meanwhile = [&](pid_t launcher) {
                                     dying.wait_for_steps();
                                     const auto ranks = dying.ranks();
                                     ASSERT_EQ(ranks.size(), 2U);
                                     const auto last = ranks.back();
                                     stop_process(last);
-                                    kill(front, signal);
+                                    kill(launcher, signal);
                                     wait_for_pending(last, SIGUSR1);
                                     kill(last, SIGKILL);
                                   }});
@@ -146,13 +147,14 @@ TEST(Restart, OnlyDeathsAreRestarted) {
 
 // A signal between two starts, or just before the first one is over, ends the command.
 TEST(Restart, ASignalBetweenTwoStartsIsObeyed) {
-  const FrontBeside front([](const std::string& folder, const std::string&) {
+  const LauncherBeside launcher([](const std::string& folder, const std::string&) {
     return "[ -n \"$RANK\" ] || exit 0\necho $RANK >>" + folder + "/starts\nkill -9 $$\n";
   });
   const SmallRun run(kLeaves, kSteps);
-  const auto starts = front.folder().path() + "/starts";
+  const auto starts = launcher.folder().path() + "/starts";
   const auto result = run_process(
-      {front.command(), "train", run.config, "--ranks", "2", "--max-restarts", "5"}, {.meanwhile = [&](pid_t command) {
+      {launcher.command(), "train", run.config, "--ranks", "2", "--max-restarts", "5"},
+      {.meanwhile = [&](pid_t command) {
         EXPECT_TRUE(wait_until([&] { return std::filesystem::exists(starts); }, 60, std::chrono::milliseconds(1)));
         kill(command, SIGTERM);
       }});
@@ -164,10 +166,10 @@ TEST(Restart, ASignalBetweenTwoStartsIsObeyed) {
 // The ranks have died, and the command knows nothing of it yet.
 TEST(Restart, ASignalBesideTheDeathOfAllRanksIsObeyed) {
   const auto time = "600.625" + std::to_string(getpid());  // of this program's ranks alone
-  const FrontBeside front(
+  const LauncherBeside launcher(
       [&](const std::string&, const std::string&) { return "[ -n \"$RANK\" ] || exit 0\nexec sleep " + time + "\n"; });
   const SmallRun run(kLeaves, kSteps);
-  const auto result = run_process({front.command(), "train", run.config, "--ranks", "2", "--max-restarts", "5"},
+  const auto result = run_process({launcher.command(), "train", run.config, "--ranks", "2", "--max-restarts", "5"},
                                   {.meanwhile = [&](pid_t command) {
                                     wait_for_processes(time, 2);
                                     stop_process(command);
@@ -183,7 +185,7 @@ TEST(Restart, ASignalBesideTheDeathOfAllRanksIsObeyed) {
 
 // A rank that dies before the run has a checkpoint of its own.
 TEST(Restart, BeforeItsFirstCheckpointItStartsAsBefore) {
-  const FrontBeside front([](const std::string& folder, const std::string& worker) {
+  const LauncherBeside launcher([](const std::string& folder, const std::string& worker) {
     return "if [ \"$RANK\" = 1 ] && mkdir " + folder + "/once 2>/dev/null; then kill -9 $$; fi\nexec " + worker +
            " \"$@\"\n";
   });
@@ -191,7 +193,7 @@ TEST(Restart, BeforeItsFirstCheckpointItStartsAsBefore) {
   ASSERT_EQ(from.train(2).code, 0);
   ASSERT_EQ(straight.train(2, {"--resume", from.dir()}).code, 0);
   const auto result = run_process(
-      {front.command(), "train", run.config, "--ranks", "2", "--max-restarts", "1", "--resume", from.dir()});
+      {launcher.command(), "train", run.config, "--ranks", "2", "--max-restarts", "1", "--resume", from.dir()});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(count_of(result.out, "restart   1 of 1"), 1) << result.out;
   EXPECT_TRUE(weights_of(run) == weights_of(straight));

@@ -64,11 +64,11 @@ TEST(Stop, AtAnyMomentTheSameCommandGoesOn) {
       const int step = 1 + static_cast<int>(random() % 32);
       const std::chrono::milliseconds later(random() % 20);  // also in an evaluation or a save
       const bool twice = turns % 2 == 0;  // a terminal and a program around the command pass on the same signal
-      const auto stopped = start(run, how, {.meanwhile = [&](pid_t front) {
+      const auto stopped = start(run, how, {.meanwhile = [&](pid_t launcher) {
                                    run.wait_for_steps(step);
                                    std::this_thread::sleep_for(later);
-                                   kill(front, signal);
-                                   if (twice) kill(front, signal);
+                                   kill(launcher, signal);
+                                   if (twice) kill(launcher, signal);
                                  }});
       if (stopped.code != 0) {  // else it was at its end
         ++stops;
@@ -89,7 +89,7 @@ TEST(Stop, AtAnyMomentTheSameCommandGoesOn) {
   RecordProperty("stops", stops);
 }
 
-// A signal to one of the ranks, such as a scheduler's, stops the training like one to the front.
+// A signal to one of the ranks, such as a scheduler's, stops the training like one to the launcher.
 TEST(Stop, ASignalToARankIsARequest) {
   const std::vector<std::string> again{"--max-restarts", "3"}, launch{"launch", "-n", "2"};
   auto launch_again = launch;
@@ -153,12 +153,12 @@ TEST(Stop, AnIgnoredHangUpStaysIgnored) {
     const SmallRun run(kLeaves, kEndless);
     const auto result = start(run, how,
                               {.meanwhile =
-                                   [&](pid_t front) {
+                                   [&](pid_t launcher) {
                                      run.wait_for_steps();
-                                     kill(front, SIGHUP);
+                                     kill(launcher, SIGHUP);
                                      std::this_thread::sleep_for(std::chrono::milliseconds(700));
                                      EXPECT_FALSE(run.ranks().empty()) << how.what;
-                                     kill(front, SIGTERM);
+                                     kill(launcher, SIGTERM);
                                    },
                                .ignore_hang_up = true});
     expect_refusal(result, 128 + SIGTERM, "stopped by signal 15");
@@ -184,13 +184,13 @@ ProcessResult stop_on_a_hanging_disk(const SmallRun& run, const Lost& row) {
   const auto hangs = run.folder.path() + "/hangs";
   ProcessOptions options{.environment = {std::string("LD_PRELOAD=") + TRIREME_FAULTS,
                                          "FAULT_FOLDER=" + run.dir() + "/checkpoints", "FAULT_WAIT=" + hangs}};
-  options.meanwhile = [&](pid_t front) {
+  options.meanwhile = [&](pid_t launcher) {
     run.wait_for_steps();
     EXPECT_TRUE(wait_until([&] { return !row.saves || count_checkpoints(run).first > 0; }));
     std::ofstream(hangs) << "for good";
-    kill(front, row.signal);
+    kill(launcher, row.signal);
     if (row.by != By::second_signal) return;
-    ask_again(front, row.signal);
+    ask_again(launcher, row.signal);
   };
   return start(run, how, options);
 }
@@ -278,11 +278,11 @@ TEST(Stop, OneRankSaysWhatIsLost) {
 // Ranks that are stopped cannot end by themselves.
 TEST(Stop, ASecondSignalEndsTheRunAtOnce) {
   const SmallRun run(kLeaves, kEndless);
-  const auto result = run.train(2, {}, {.meanwhile = [&](pid_t front) {
+  const auto result = run.train(2, {}, {.meanwhile = [&](pid_t launcher) {
                                   run.wait_for_steps();
                                   for (const pid_t rank : run.ranks()) stop_process(rank);
-                                  kill(front, SIGTERM);
-                                  ask_again(front, SIGTERM);
+                                  kill(launcher, SIGTERM);
+                                  ask_again(launcher, SIGTERM);
                                 }});
   expect_refusal(result, 128 + SIGTERM, "stopped by signal 15");
   run.expect_all_gone();
@@ -293,10 +293,10 @@ TEST(Stop, AnErrorAfterTheRequestHasItsCode) {
   for (const Start& how : {Start{"one process", 1, {}, {}}, Start{"--ranks", 2, {}, {"--ranks", "2"}},
                            Start{"trireme launch", 2, {"launch", "-n", "2"}, {}}}) {
     const SmallRun run(kManyLeaves, kEndless);
-    const auto result = start(run, how, {.meanwhile = [&](pid_t front) {
+    const auto result = start(run, how, {.meanwhile = [&](pid_t launcher) {
                                 run.wait_for_steps();
                                 std::ofstream(run.dir() + "/checkpoints") << "no folder";
-                                kill(front, SIGTERM);
+                                kill(launcher, SIGTERM);
                               }});
     expect_refusal(result, 7, run.dir() + "/checkpoints");
     run.expect_all_gone();
@@ -306,12 +306,12 @@ TEST(Stop, AnErrorAfterTheRequestHasItsCode) {
 // A rank that dies while it should save is no orderly stop.
 TEST(Stop, ADeathAfterTheRequestIsReported) {
   const SmallRun run(kLeaves, kEndless);
-  const auto result = run.train(2, {}, {.meanwhile = [&](pid_t front) {
+  const auto result = run.train(2, {}, {.meanwhile = [&](pid_t launcher) {
                                   run.wait_for_steps();
                                   const auto ranks = run.ranks();
                                   ASSERT_EQ(ranks.size(), 2U);
                                   stop_process(ranks[1]);
-                                  kill(front, SIGINT);
+                                  kill(launcher, SIGINT);
                                   wait_for_pending(ranks[1], SIGUSR1);
                                   kill(ranks[1], SIGKILL);
                                 }});
@@ -332,10 +332,10 @@ void put_file_at(const std::string& path) {
 
 TEST(Stop, SaysWhatCouldNotBeSaved) {
   const SmallRun run(kManyLeaves, kEndless);
-  const auto result = run.train(2, {"--set", "run.on_save_error=continue"}, {.meanwhile = [&](pid_t front) {
+  const auto result = run.train(2, {"--set", "run.on_save_error=continue"}, {.meanwhile = [&](pid_t launcher) {
                                   run.wait_for_steps();
                                   put_file_at(run.dir() + "/checkpoints");
-                                  kill(front, SIGTERM);
+                                  kill(launcher, SIGTERM);
                                 }});
   EXPECT_EQ(result.code, 128 + SIGTERM) << result.err;
   EXPECT_NE(result.out.find(", which could not be saved; "), std::string::npos) << result.out;
@@ -345,9 +345,9 @@ TEST(Stop, SaysWhatCouldNotBeSaved) {
 
 TEST(Stop, TheCommandToGoOnDoesNotStartAnew) {
   const SmallRun run(kLeaves, kEndless);
-  const auto result = run.train(1, {"--fresh"}, {.meanwhile = [&](pid_t front) {
+  const auto result = run.train(1, {"--fresh"}, {.meanwhile = [&](pid_t launcher) {
                                   run.wait_for_steps();
-                                  kill(front, SIGTERM);
+                                  kill(launcher, SIGTERM);
                                 }});
   EXPECT_NE(result.out.find(" --resume auto"), std::string::npos) << "--fresh would not go on" << result.out;
 }
@@ -357,7 +357,7 @@ TEST(Stop, APauseStopsTheRanks) {
   for (const Start& how :
        {Start{"--ranks", 2, {}, {"--ranks", "2"}}, Start{"trireme launch", 2, {"launch", "-n", "2"}, {}}}) {
     const SmallRun run(kLeaves, kEndless);
-    const auto result = start(run, how, {.meanwhile = [&](pid_t front) {
+    const auto result = start(run, how, {.meanwhile = [&](pid_t launcher) {
                                 run.wait_for_steps();
                                 const auto ranks = run.ranks();
                                 const auto all_are = [&](bool paused) {
@@ -366,11 +366,11 @@ TEST(Stop, APauseStopsTheRanks) {
                                                        [&](pid_t rank) { return (state_of(rank) == 'T') == paused; });
                                   });
                                 };
-                                kill(front, SIGTSTP);
+                                kill(launcher, SIGTSTP);
                                 EXPECT_TRUE(all_are(true)) << how.what;
-                                kill(front, SIGCONT);
+                                kill(launcher, SIGCONT);
                                 EXPECT_TRUE(all_are(false)) << how.what;
-                                kill(front, SIGTERM);
+                                kill(launcher, SIGTERM);
                               }});
     EXPECT_EQ(result.code, 128 + SIGTERM) << how.what << result.err;
     run.expect_all_gone();

@@ -5,7 +5,6 @@
 #include <fstream>
 #include <sstream>
 
-#include "tests/failure/counted_front.h"
 #include "tests/failure/launch.h"
 #include "tests/failure/small_run.h"
 
@@ -254,19 +253,19 @@ TEST(Streams, RanksWithDifferentSettingsAreRefused) {
 TEST(Streams, ALauncherWhoseOutputNobodyReadsObeysASignal) {
   const std::string command = "exec " TRIREME_COMMAND " launch -n 2 yes 600.375 > >(exec sleep 600.125) 2>&1";
   // Nobody reads what the ranks write: they sleep, each time one looks.
-  const auto wait_until_full = [](pid_t front) {
+  const auto wait_until_full = [](pid_t launcher) {
     int asleep = 0;
     EXPECT_TRUE(wait_until([&] {
       auto ranks = processes_with("600.375");
-      std::erase(ranks, front);
+      std::erase(ranks, launcher);
       const auto sleeps = [](pid_t rank) { return state_of(rank) == 'S'; };
       asleep = ranks.size() == 2 && std::all_of(ranks.begin(), ranks.end(), sleeps) ? asleep + 1 : 0;
       return asleep == 40;
     }));
   };
-  const auto stopped = run_process({"bash", "-c", command}, {.meanwhile = [&](pid_t front) {
-                                     wait_until_full(front);
-                                     kill(front, SIGTERM);
+  const auto stopped = run_process({"bash", "-c", command}, {.meanwhile = [&](pid_t launcher) {
+                                     wait_until_full(launcher);
+                                     kill(launcher, SIGTERM);
                                    }});
   EXPECT_EQ(stopped.code, 128 + SIGTERM);
   EXPECT_FALSE(stopped.hung);
@@ -297,8 +296,8 @@ TEST(Streams, AClosedTerminalStopsTheRunAndSavesIt) {
   }
 }
 
-// A front that is killed cannot remove the folder of its ranks' records; the next one does.
-TEST(Streams, TheNextStartRemovesWhatAKilledFrontHasLeft) {
+// A launcher that is killed cannot remove the folder of its ranks' records; the next one does.
+TEST(Streams, TheNextStartRemovesWhatAKilledLauncherHasLeft) {
   const SmallRun run(kLeaves, "epochs = 100000\nglobal_batch = 8\n"), next;
   const auto in_memory = [] {
     std::set<std::string> names;
@@ -308,15 +307,15 @@ TEST(Streams, TheNextStartRemovesWhatAKilledFrontHasLeft) {
     return names;
   };
   std::set<std::string> before = in_memory(), left;
-  const auto killed = run.train(2, {}, {.meanwhile = [&](pid_t front) {
+  const auto killed = run.train(2, {}, {.meanwhile = [&](pid_t launcher) {
                                   run.wait_for_steps();
                                   for (const auto& name : in_memory())  // those of this run, or of others beside it
                                     if (!before.contains(name)) left.insert(name);
-                                  kill(front, SIGKILL);
+                                  kill(launcher, SIGKILL);
                                 }});
   EXPECT_EQ(killed.code, 128 + SIGKILL);
   run.expect_all_gone();
-  EXPECT_FALSE(left.empty()) << "a front that was killed left nothing, so that nothing was tested";
+  EXPECT_FALSE(left.empty()) << "a launcher that was killed left nothing, so that nothing was tested";
   EXPECT_EQ(next.train(2).code, 0);
   for (const auto& name : left) {
     bool gone = false;  // other runs remove theirs

@@ -324,9 +324,9 @@ TEST(Train, StopsOnCtrlC) {
   const SmallRun run(kLeaves, kLong);
   for (const auto& [ranks, signal] :
        {std::pair{2, SIGINT}, {2, SIGTERM}, {2, SIGUSR1}, {2, SIGHUP}, {1, SIGINT}, {1, SIGTERM}, {1, SIGHUP}}) {
-    const auto result = run.train(ranks, {}, {.meanwhile = [&](pid_t front) {
+    const auto result = run.train(ranks, {}, {.meanwhile = [&](pid_t launcher) {
                                     run.wait_for_steps();
-                                    kill(front, signal);
+                                    kill(launcher, signal);
                                   }});
     expect_refusal(result, 128 + signal, "stopped by signal " + std::to_string(signal) + " (");
     run.expect_all_gone();
@@ -339,13 +339,13 @@ TEST(Train, StopsOnCtrlC) {
 TEST(Train, StopsOnASignalAtTheStart) {
   const SmallRun run(kLeaves, kLong);
   for (int turn = 0; turn < 5; ++turn) {
-    // The signal is sent as soon as the front holds signals, when it has not started any ranks yet.
-    const auto result =
-        run.train(2, {}, {.time_limit = 20, .meanwhile = [](pid_t front) {
-                            const auto holds = [&] { return has_signal(front, "SigBlk", SIGTERM); };
-                            (void)wait_until([&] { return !runs(front) || holds(); }, 10, std::chrono::milliseconds(0));
-                            kill(front, SIGTERM);
-                          }});
+    // The signal is sent as soon as the launcher holds signals, when it has not started any ranks yet.
+    const auto result = run.train(2, {}, {.time_limit = 20, .meanwhile = [](pid_t launcher) {
+                                            const auto holds = [&] { return has_signal(launcher, "SigBlk", SIGTERM); };
+                                            (void)wait_until([&] { return !runs(launcher) || holds(); }, 10,
+                                                             std::chrono::milliseconds(0));
+                                            kill(launcher, SIGTERM);
+                                          }});
     expect_refusal(result, 128 + SIGTERM, "stopped by signal 15");
     run.expect_all_gone();
   }
@@ -383,11 +383,11 @@ TEST(Train, ARankThatHangsIsFoundByTheTimeout) {
   run.expect_all_gone();
 }
 
-TEST(Train, RanksEndWithTheirFront) {
+TEST(Train, RanksEndWithTheirLauncher) {
   const SmallRun run(kLeaves, kLong);
-  const auto result = run.train(2, {}, {.meanwhile = [&](pid_t front) {
+  const auto result = run.train(2, {}, {.meanwhile = [&](pid_t launcher) {
                                   run.wait_for_steps();
-                                  kill(front, SIGKILL);
+                                  kill(launcher, SIGKILL);
                                 }});
   EXPECT_EQ(result.code, 137);
   run.expect_all_gone();

@@ -232,7 +232,7 @@ TEST(NativeRanks, end_and_wait_as_they_should) {
   }
   for (const auto& entry : std::filesystem::directory_iterator("/dev/shm")) {
     const bool ours = entry.path().filename().string().find("trireme") != std::string::npos;
-    EXPECT_FALSE(ours && entry.is_regular_file()) << entry.path() << " is left";  // a folder may be a front's
+    EXPECT_FALSE(ours && entry.is_regular_file()) << entry.path() << " is left";  // a folder may be a launcher's
   }
 }
 

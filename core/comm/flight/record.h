@@ -1,6 +1,6 @@
 // The flight record: what a rank is doing, in a file that is mapped into its memory and outlives it. This file has the
 // layout alone, for the rank that writes it (recorder.h) and for whoever reads it (reader.h). Uses nothing of LibTorch,
-// because the front has it too.
+// because the launcher has it too.
 //
 // Every field is written by the rank's own threads with atomic stores, and read by other processes at any time. Texts
 // end with a zero byte. Times are nanoseconds of CLOCK_MONOTONIC, which all processes of a host share.
