@@ -137,7 +137,7 @@ function(trireme_add_ranks_test name)
 endfunction()
 
 # trireme_add_ranks_entries(name PROGRAM program [FILES files] RANKS 2 4 [MPI 2 4] [TIMED 2]): the program under `trireme
-# launch`, one CTest entry a number of ranks; with MPI also under mpirun (name_mpi_2); with TIMED also what measures time
+# launch`, one CTest entry a number of ranks; with MPI also under mpirun (name_mpi_2), in a build that has it; with TIMED also what measures time
 # (name_time_2). The program fails, never skips, when started with another number of ranks. FILES: the tests of
 # files_*.cpp alone.
 function(trireme_add_ranks_entries name)
@@ -151,6 +151,9 @@ function(trireme_add_ranks_entries name)
     list(APPEND tests ${name}_${ranks})
     set_tests_properties(${name}_${ranks} PROPERTIES LABELS "ranks;${arg_LABELS}" ENVIRONMENT TRIREME_TEST_RANKS=${ranks})
   endforeach()
+  if(NOT TRIREME_WITH_MPI)
+    set(arg_MPI)
+  endif()
   foreach(ranks ${arg_MPI})
     add_test(NAME ${name}_mpi_${ranks} COMMAND ${MPIEXEC_EXECUTABLE} -n ${ranks} --oversubscribe --allow-run-as-root
       --quiet --mca mpi_yield_when_idle 1 --bind-to none ${program} ${_not_timed})
@@ -162,10 +165,7 @@ function(trireme_add_ranks_entries name)
     list(APPEND tests ${name}_time_${ranks})
     set_tests_properties(${name}_time_${ranks} PROPERTIES LABELS time RUN_SERIAL ON ENVIRONMENT TRIREME_TEST_RANKS=${ranks})
   endforeach()
-  set_tests_properties(${tests} PROPERTIES TIMEOUT ${arg_TIMEOUT} PROCESSORS 2)
-  if(1 IN_LIST arg_RANKS)  # alone, with one thread
-    set_tests_properties(${name}_1 PROPERTIES PROCESSORS 1)
-  endif()
+  set_tests_properties(${tests} PROPERTIES TIMEOUT ${arg_TIMEOUT})
   set_property(TEST ${tests} APPEND PROPERTY ENVIRONMENT OMP_NUM_THREADS=1
     "TRIREME_PLUGIN_PATH=${PROJECT_BINARY_DIR}/lib/trireme/plugins")
 endfunction()

@@ -58,7 +58,7 @@ LoaderState::LoaderState(AcceleratorState& state, const DataLoaderOptions& wante
                   "Accelerator::prepare(): a loader needs a data set and a batch size of at least 1 (it is {})",
                   wanted.batch_size);
   data::check_rows(*wanted.dataset, state.booster->options().loading);
-  auto options = state.booster->loader_options();
+  auto options = state.run.loader_options();
   options.global_batch = wanted.batch_size * (state.options.split_batches ? 1 : options.dp_size);
   if (options.global_batch < options.dp_size)
     throw ConfigError(

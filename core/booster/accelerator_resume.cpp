@@ -89,7 +89,7 @@ bool Accelerator::load_state(const std::string& dir) {
 }
 
 void Accelerator::save_model(const PreparedModel& /*model*/, const std::string& dir) {
-  state_->booster->save_model(state_->prepared(), dir);
+  state_->prepared().save_model(dir);
 }
 
 }  // namespace trireme

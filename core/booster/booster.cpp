@@ -110,21 +110,22 @@ Booster::Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoostOption
                     static_cast<std::uint64_t>(least), static_cast<std::uint64_t>(~not_most)));
 }
 
-data::LoaderOptions Booster::loader_options() const {
-  const auto& group = mesh_->group(&comm::AxisKind::splits_samples);
+data::LoaderOptions Boosted::loader_options() const {
+  const auto& of = booster->options();
+  const auto& group = booster->data_group();
   data::LoaderOptions options;
   options.dp_rank = group.rank();
   options.dp_size = group.size();
-  options.seed = options_.seed;
-  if (!reads_inputs_) options.needed = side_inputs_;
-  options.side_inputs = side_inputs_;
-  options.exchange = sample_exchange_;
-  options.skips = options_.loading.on_bad_sample == "skip";
-  options.strict = !all_read_inputs_;
-  options.workers = options_.loading.workers.value_or(default_workers(world_));
-  options.prefetch = options_.loading.prefetch;
-  options.dtype = Precision::parse(options_.train.precision).parameters;
-  options.device = world_.device();
+  options.seed = of.seed;
+  if (!inputs.here) options.needed = inputs.side;
+  options.side_inputs = inputs.side;
+  options.exchange = inputs.exchange;
+  options.skips = of.loading.on_bad_sample == "skip";
+  options.strict = !inputs.everywhere;
+  options.workers = of.loading.workers.value_or(default_workers(booster->world()));
+  options.prefetch = of.loading.prefetch;
+  options.dtype = Precision::parse(of.train.precision).parameters;
+  options.device = booster->world().device();
   return options;
 }
 
@@ -134,8 +135,9 @@ Boosted Booster::boost(BoostInputs inputs) {
   const auto& train = options_.train;
   const auto& ranks = data_group();
   data::check_shares(train.global_batch, ranks.size());
-  for (const auto& name : inputs.source.model->side_input_names()) side_inputs_.push_back(name);
   Boosted run;
+  run.booster = this;
+  run.inputs.side = inputs.source.model->side_input_names();
   run.task = std::move(inputs.task);
   check_combined(*run.task, inputs.data->combined_targets());
   data::check_rows(*inputs.data, options_.loading);
@@ -145,11 +147,11 @@ Boosted Booster::boost(BoostInputs inputs) {
       return example_of(*data, first);
     };
   // The loader's options are checked before anything large is made.
-  const auto steps = train.epochs * data::steps_per_epoch(*inputs.data, training_options(run.task));
+  const auto steps = train.epochs * data::steps_per_epoch(*inputs.data, training_options(run));
   run.lr_schedule = std::make_unique<optim::LrSchedule>(options_.lr_schedule, options_.optimizer.lr,
                                                         std::min(steps, train.max_steps.value_or(steps)));
   boost_model(std::move(inputs.source), run);
-  run.loader = std::make_unique<data::Loader>(std::move(inputs.data), training_options(run.task));
+  run.loader = std::make_unique<data::Loader>(std::move(inputs.data), training_options(run));
   if (train.ema_decay) run.average = std::make_unique<WeightAverage>(*run.model, *train.ema_decay);
   run.criterion = TaskCriterion(run.task, run.sharded_logits.cross_entropy);
   return run;
@@ -157,8 +159,9 @@ Boosted Booster::boost(BoostInputs inputs) {
 
 Boosted Booster::boost(ModelSource source) {
   TRIREME_REQUIRE(source.model, "Booster::boost() needs a model, but ModelSource::model is not set");
-  for (const auto& name : source.model->side_input_names()) side_inputs_.push_back(name);
   Boosted run;
+  run.booster = this;
+  run.inputs.side = source.model->side_input_names();
   boost_model(std::move(source), run);
   return run;
 }
@@ -171,10 +174,9 @@ void Booster::boost_model(ModelSource source, Boosted& run) {
                   plugin_->name());
   run.model = std::move(result.model);
   run.optimizer = std::move(result.optimizer);
-  reads_inputs_ = result.reads_inputs;
-  all_read_inputs_ = least_of(world_, {reads_inputs_ ? 1 : 0, 0}).front() != 0;
-  // Only now is it known which inputs this rank reads.
-  sample_exchange_ = make_sample_exchange(options_.loading, *mesh_, reads_inputs_);
+  run.inputs.here = result.reads_inputs;
+  run.inputs.everywhere = least_of(world_, {run.inputs.here ? 1 : 0, 0}).front() != 0;
+  run.inputs.exchange = make_sample_exchange(options_.loading, *mesh_, run.inputs.here);
   synchronise_norms(run.model->module());
   run.optimizer->set_buffer_sync(std::make_shared<BufferSync>(run.model->module(), *mesh_, result.broadcasts_buffers));
   run.optimizer->set_after_first_step([&world = world_] { world.end_first_step(); });
@@ -182,22 +184,20 @@ void Booster::boost_model(ModelSource source, Boosted& run) {
   run.model->train(true);
 }
 
-data::LoaderOptions Booster::training_options(std::shared_ptr<const Task> task) const {
+data::LoaderOptions Booster::training_options(const Boosted& run) const {
   const auto& train = options_.train;
-  auto loading = loader_options();
+  auto loading = run.loader_options();
   loading.global_batch = train.global_batch;
   loading.micro_batch =
       plugin_->micro_batch(train.micro_batch, (train.global_batch + loading.dp_size - 1) / loading.dp_size);
   loading.shuffle = train.shuffle;
   loading.augment = true;
   loading.drop_last = train.drop_last;
-  loading.on_next = [group = data_group(), task = std::move(task)](data::StepBatch& step) {
-    weigh(*task, group, step);
-  };
+  loading.on_next = [group = data_group(), task = run.task](data::StepBatch& step) { weigh(*task, group, step); };
   return loading;
 }
 
-void Booster::set_global_weight(const Boosted& run, data::StepBatch& step) { weigh(*run.task, data_group(), step); }
+void Boosted::set_global_weight(data::StepBatch& batch) const { weigh(*task, booster->data_group(), batch); }
 
 /// Connects synchronised layers to the ranks that share the batch.
 void Booster::synchronise_norms(nn::Model& model) {
@@ -209,25 +209,32 @@ void Booster::synchronise_norms(nn::Model& model) {
   });
 }
 
-at::Tensor Booster::forward_backward(Boosted& run, const data::StepBatch& batch, std::vector<nn::Tensors>* outputs) {
-  run.model->train(true);
-  // A program may have put a criterion of its own in this one's place, which may read the outputs.
-  const auto* own = run.criterion.target<TaskCriterion>();
-  if (own != nullptr && outputs == nullptr && run.model->module().releases_outputs())
-    return run.model->forward_backward(batch, own->overwriting(), *run.optimizer, outputs);
-  return run.model->forward_backward(batch, run.criterion, *run.optimizer, outputs);
+Epochs Boosted::epochs(std::optional<std::int64_t> count) {
+  TRIREME_REQUIRE(loader != nullptr, "Boosted::epochs(): this run has no loader, because it was boosted without data");
+  const auto& train = booster->options().train;
+  const auto last = count.value_or(train.epochs) * loader->steps_per_epoch();
+  return {*loader, step, std::min(last, train.max_steps.value_or(last))};
 }
 
-Executed Booster::execute_pipeline(Boosted& run, const data::StepBatch& batch, ExecuteOptions what) {
+at::Tensor Boosted::forward_backward(const data::StepBatch& batch, std::vector<nn::Tensors>* outputs) {
+  model->train(true);
+  // A program may have put a criterion of its own in this one's place, which may read the outputs.
+  const auto* own = criterion.target<TaskCriterion>();
+  if (own != nullptr && outputs == nullptr && model->module().releases_outputs())
+    return model->forward_backward(batch, own->overwriting(), *optimizer, outputs);
+  return model->forward_backward(batch, criterion, *optimizer, outputs);
+}
+
+Executed Boosted::execute_pipeline(const data::StepBatch& batch, ExecuteOptions what) {
   std::vector<nn::Tensors> micro;
-  auto loss = forward_backward(run, batch, what.return_outputs ? &micro : nullptr);
+  auto loss = forward_backward(batch, what.return_outputs ? &micro : nullptr);
   Executed executed;
   if (what.return_loss) {
-    loss_group().all_reduce(loss);
+    booster->loss_group().all_reduce(loss);
     executed.loss = std::move(loss);
   }
   for (auto& outputs : micro)
-    if (run.sharded_logits.gather && !outputs.empty()) outputs.front() = run.sharded_logits.gather(outputs.front());
+    if (sharded_logits.gather && !outputs.empty()) outputs.front() = sharded_logits.gather(outputs.front());
   for (std::size_t k = 0; !micro.empty() && k < micro.front().size(); ++k) {
     std::vector<at::Tensor> parts;
     for (const auto& outputs : micro) parts.push_back(outputs[k]);
@@ -236,41 +243,39 @@ Executed Booster::execute_pipeline(Boosted& run, const data::StepBatch& batch, E
   return executed;
 }
 
-void Booster::backward(Boosted& run, const at::Tensor& loss_sum, const data::Batch& micro) {
-  TRIREME_REQUIRE(!run.model->is_pipeline(),
-                  "Booster::backward(): ranks run different blocks of this model, so one microbatch alone has no "
-                  "backward pass; call Booster::train_step() or execute_pipeline()");
-  run.optimizer->backward(loss_sum, micro.global_weight);
+void Boosted::backward(const at::Tensor& loss_sum, const data::Batch& micro) {
+  TRIREME_REQUIRE(!model->is_pipeline(),
+                  "Boosted::backward(): ranks run different blocks of this model, so one microbatch alone has no "
+                  "backward pass; call Boosted::train_step() or execute_pipeline()");
+  optimizer->backward(loss_sum, micro.global_weight);
 }
 
-TrainStep Booster::train_step(Boosted& run, const data::StepBatch& batch) {
-  comm::flight::set_step(run.step + 1);
+TrainStep Boosted::train_step(const data::StepBatch& batch) {
+  comm::flight::set_step(step + 1);
   std::optional<BufferUndo> buffers;
-  if (options_.train.on_nonfinite == "skip") buffers.emplace(run.model->module());
-  const auto sum = forward_backward(run, batch);
+  if (booster->options().train.on_nonfinite == "skip") buffers.emplace(model->module());
+  const auto sum = forward_backward(batch);
   // The loss is reduced while the optimizer steps.
-  auto sums = reduction_->start(sum);
-  TrainStep step;
-  step.lr = run.lr_schedule->lr(run.step);
+  auto sums = booster->reduction_->start(sum);
+  TrainStep done;
+  done.lr = lr_schedule->lr(step);
   {
     const trace::Scope scope("optimizer");
     const comm::flight::PhaseScope phase(comm::flight::Phase::update);
-    step.result = run.optimizer->step(step.lr);
+    done.result = optimizer->step(done.lr);
   }
-  if (buffers) buffers->finish(step.result.found_inf);
-  run.optimizer->zero_grad();
-  ++run.step;
+  if (buffers) buffers->finish(done.result.found_inf);
+  optimizer->zero_grad();
+  ++step;
   comm::flight::set_phase(comm::flight::Phase::reduce);
-  if (run.average) run.average->update(run.step);
+  if (average) average->update(step);
   sums.sent.wait();
-  step.loss = std::move(sums.loss);
-  step.stop = std::move(sums.stop);
-  step.save = std::move(sums.save);
-  step.errors = std::move(sums.errors);
-  return step;
+  done.loss = std::move(sums.loss);
+  done.votes = std::move(sums.votes);
+  return done;
 }
 
-std::unique_ptr<data::Loader> Booster::evaluation_loader(std::shared_ptr<data::Dataset> data,
+std::unique_ptr<data::Loader> Boosted::evaluation_loader(std::shared_ptr<data::Dataset> data,
                                                          std::int64_t batch) const {
   auto options = loader_options();
   options.micro_batch = batch;

@@ -3,24 +3,24 @@
 //   auto world = trireme::launch();
 //   trireme::Booster booster(*world, trireme::load_plugin("torch_ddp"), {.train = {.global_batch = 64}});
 //   auto run = booster.boost({.source = {.model = ...}, .task = tasks::classification(), .data = train_set});
-//   for (std::int64_t epoch = 0; epoch < 3; ++epoch) {
-//     run.loader->start_epoch(epoch);
-//     while (auto batch = run.loader->next()) {
-//       const auto loss = booster.train_step(run, *batch);   // all microbatches, reduction, clip, update
+//   for (const auto epoch : run.epochs(3))
+//     for (const auto& batch : epoch) {
+//       const auto loss = run.train_step(batch).loss;   // all microbatches, reduction, clip, update
 //       ...
 //     }
-//   }
 // or step by step: run.model->forward(micro), run.criterion(...), run.optimizer->backward(...), step().
 #pragma once
 
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/log.h"
 #include "core/booster/boosted.h"
+#include "core/booster/epochs.h"
 #include "core/booster/plugin.h"
 #include "core/booster/step_reduction.h"
 #include "core/booster/task.h"
@@ -41,24 +41,7 @@ struct BoostInputs {
   std::shared_ptr<data::Dataset> data{};  ///< the training set; read with augment = true
 };
 
-struct Boosted {
-  std::unique_ptr<BoostedModel> model;
-  std::unique_ptr<BoostedOptimizer> optimizer;
-  /// Null without TrainOptions::ema_decay. Booster::train_step() updates it; a loop of its own calls update().
-  std::unique_ptr<WeightAverage> average;
-  std::shared_ptr<const Task> task;
-  Criterion criterion;  ///< the task's loss in training, of outputs as this model makes them
-  ShardedLogits sharded_logits;
-  std::unique_ptr<data::Loader> loader;
-  std::unique_ptr<optim::LrSchedule> lr_schedule;
-  std::int64_t step = 0;  ///< optimizer steps taken so far
-
-  /// While the guard exists, the model has the weights to evaluate and to export: their average, if there is one.
-  /// Collective.
-  [[nodiscard]] ScopeGuard use_average() { return average ? average->use() : ScopeGuard({}); }
-};
-
-/// What Booster::execute_pipeline() returns. The loss costs an all-reduce, the outputs memory.
+/// What Boosted::execute_pipeline() returns. The loss costs an all-reduce, the outputs memory.
 struct ExecuteOptions {
   bool return_loss = true;
   bool return_outputs = false;
@@ -75,12 +58,89 @@ struct Executed {
 
 /// The result of one optimizer step, on the device: reading a value waits for it.
 struct TrainStep {
-  at::Tensor loss;    ///< mean over the global batch, the same on every rank, 0-dim
-  at::Tensor stop;    ///< [2]: the numbers of ranks that asked for a stop by a signal and by the time
-  at::Tensor save;    ///< [2]: the numbers of ranks that were busy saving a checkpoint, and whose saving had failed
-  at::Tensor errors;  ///< 0-dim: the number of ranks that had reported an error
+  at::Tensor loss;   ///< mean over the global batch, the same on every rank, 0-dim
+  at::Tensor votes;  ///< [kVotes]: the numbers of ranks with each vote before it
   StepResult result;
   double lr = 0;
+};
+
+class Booster;
+
+/// A model that is trained, or evaluated, under a plugin: all that belongs to one boost(). A Booster may have several,
+/// such as a teacher and a student; they do not see each other.
+///
+/// Without a pipeline, ranks run the same blocks, and a loop may run single microbatches: run.model->forward(micro),
+/// run.criterion(...), run.backward(...). execute_pipeline() is for loops in Colossal-AI's form, in every layout.
+struct Boosted {
+  std::unique_ptr<BoostedModel> model;
+  std::unique_ptr<BoostedOptimizer> optimizer;
+  /// Null without TrainOptions::ema_decay. train_step() updates it; a loop of its own calls update().
+  std::unique_ptr<WeightAverage> average;
+  std::shared_ptr<const Task> task;
+  Criterion criterion;  ///< the task's loss in training, of outputs as this model makes them
+  ShardedLogits sharded_logits;
+  std::unique_ptr<data::Loader> loader;
+  std::unique_ptr<optim::LrSchedule> lr_schedule;
+  std::int64_t step = 0;       ///< optimizer steps taken so far
+  Booster* booster = nullptr;  ///< that boosted it, and must outlive it
+  /// The inputs that its loaders read.
+  struct Inputs {
+    std::vector<std::string> side{};  ///< that all ranks need
+    bool here = true;                 ///< this rank needs the others too
+    bool everywhere = true;           ///< every rank does, not only those of the first pipeline stage
+    std::shared_ptr<const data::SampleExchange> exchange{};  ///< null: each rank reads its own samples
+  } inputs{};
+
+  /// The epochs from where the run stands, with their batches, until this many are over (default: TrainOptions::epochs)
+  /// or TrainOptions::max_steps are made.
+  [[nodiscard]] Epochs epochs(std::optional<std::int64_t> count = {});
+  /// forward_backward(), clipping and update; increments step.
+  TrainStep train_step(const data::StepBatch& batch);
+  /// Runs forward and backward of every microbatch and reduces the gradients, which are then ready for the step.
+  /// Returns this rank's part of the loss over the global batch, 0-dim, on the device; the loss is the sum of the parts
+  /// over Booster::loss_group(). `outputs`: if given, receives the model's outputs for each microbatch, without graph;
+  /// in a pipeline only on the ranks of the last stage.
+  at::Tensor forward_backward(const data::StepBatch& batch, std::vector<nn::Tensors>* outputs = nullptr);
+  /// The same for a loop that then calls optimizer->step() and zero_grad(). Collective.
+  Executed execute_pipeline(const data::StepBatch& batch, ExecuteOptions what = {});
+  /// For a loop over microbatches without a pipeline: the backward pass of criterion's sum for one of them. Gradients
+  /// are reduced unless a guard of no_sync() exists.
+  void backward(const at::Tensor& loss_sum, const data::Batch& micro);
+  ScopeGuard no_sync() { return model->no_sync(); }
+  /// While the guard exists, the model has the weights to evaluate and to export: their average, if there is one.
+  /// Collective.
+  [[nodiscard]] ScopeGuard use_average() { return average ? average->use() : ScopeGuard({}); }
+
+  /// The options that all its loaders on this rank share. A training loader also has a global batch.
+  [[nodiscard]] data::LoaderOptions loader_options() const;
+  /// A loader for evaluation: this rank's part of the set, without augmentation. Each sample is on exactly one rank.
+  [[nodiscard]] std::unique_ptr<data::Loader> evaluation_loader(std::shared_ptr<data::Dataset> data,
+                                                                std::int64_t batch) const;
+  /// Sets Batch::global_weight of a step that another loader than `loader` made, by the task's weight. Collective over
+  /// the data-parallel ranks.
+  void set_global_weight(data::StepBatch& batch) const;
+
+  /// Writes everything that the run needs to resume as DIR/checkpoints/step-N, and keeps the newest `keep` checkpoints
+  /// there. Collective; each rank writes its slices, and rank 0 the rest, so DIR must be on a file system that all
+  /// ranks share. Returns the folder. @throws CheckpointError, as checkpoint::save_checkpoint() does
+  std::string save(const std::string& dir, std::int64_t keep = 2);
+  /// Loads the newest complete checkpoint of DIR, saved with any parallel layout, into a run that has just been
+  /// boosted; epochs() then goes on from there. Returns false if DIR has no checkpoint. Collective.
+  /// @throws CheckpointError when the checkpoint has another model, optimizer, sample order or seed
+  bool load(const std::string& dir);
+
+  /// Writes the model's weights and buffers as DIR/model.safetensors in Hugging Face's layout, and `texts` next to it
+  /// by their names ("config.json"). Collective; rank 0 writes. @throws CheckpointError
+  void save_model(const std::string& dir, const std::map<std::string, std::string>& texts = {});
+  /// Loads weights and buffers from a folder or file of that layout, saved with any parallel layout, by this or another
+  /// program; or a model's adapters from a folder of PEFT. The optimizer keeps its state. Collective.
+  /// @throws CheckpointError
+  void load_model(const std::string& folder_or_file);
+  /// Writes the optimizer's state and the loss scale to a .safetensors file, under the names of a checkpoint
+  /// ("<parameter>.exp_avg"), or reads such a file, saved with any parallel layout. Collective; rank 0 writes.
+  /// @throws CheckpointError
+  void save_optimizer(const std::string& file);
+  void load_optimizer(const std::string& file);
 };
 
 class Booster {
@@ -88,67 +148,20 @@ class Booster {
   /// `log`: null for one that prints to standard error. Collective. @throws ConfigError for invalid options, before any
   /// communication
   Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoostOptions options, const Log* log = nullptr);
+  Booster(const Booster&) = delete;  // its runs refer to it
+  Booster& operator=(const Booster&) = delete;
 
   /// Collective. @throws ConfigError, DataError, CheckpointError
   Boosted boost(BoostInputs inputs);
   /// For a program with losses and loaders of its own, such as the Accelerator's: the result has only the model and the
   /// optimizer. Collective. @throws as above
   Boosted boost(ModelSource source);
-  /// The options that all loaders of this rank share, after boost(). A training loader also has a global batch.
-  [[nodiscard]] data::LoaderOptions loader_options() const;
-  /// Runs forward and backward of every microbatch and reduces the gradients, which are then ready for the step.
-  /// Returns this rank's part of the loss over the global batch, 0-dim, on the device; the loss is the sum of the parts
-  /// over loss_group(). `outputs`: if given, receives the model's outputs for each microbatch, without graph; in a
-  /// pipeline only on the ranks of the last stage.
-  at::Tensor forward_backward(Boosted& run, const data::StepBatch& batch, std::vector<nn::Tensors>* outputs = nullptr);
-  /// The same for a loop in Colossal-AI's form, with or without a pipeline: booster.execute_pipeline(), then
-  /// run.optimizer->step() and zero_grad(). Collective.
-  Executed execute_pipeline(Boosted& run, const data::StepBatch& batch, ExecuteOptions what = {});
-  /// For a loop over microbatches without a pipeline: the backward pass of run.criterion's sum for one of them.
-  /// Gradients are reduced unless a guard of no_sync() exists.
-  void backward(Boosted& run, const at::Tensor& loss_sum, const data::Batch& micro);
-  ScopeGuard no_sync(Boosted& run) { return run.model->no_sync(); }
-  /// forward_backward(), clipping and update; increments run.step.
-  TrainStep train_step(Boosted& run, const data::StepBatch& batch);
-  /// What this rank asks for from the next train_step() on, until the next call. Every rank learns it in
-  /// TrainStep::stop.
-  void ask_to_stop(const StopRequest& request) { reduction_->ask_to_stop(request); }
-  /// How far this rank is with a checkpoint that it writes beside the training, until the next call. Every rank learns
-  /// it in TrainStep::save.
-  void report_save(const SaveStatus& status) { reduction_->report_save(status); }
-  /// That this rank has an error, with which the others should end, until the next call: see TrainStep::errors.
-  void report_error(bool has_failed) { reduction_->report_error(has_failed); }
-  /// Sets Batch::global_weight of a step that another loader than run.loader made, by the task's weight. Collective
-  /// over the data-parallel ranks.
-  void set_global_weight(const Boosted& run, data::StepBatch& step);
-  /// A loader for evaluation of a boosted model: this rank's part of the set, without augmentation. Each sample is on
-  /// exactly one rank.
-  std::unique_ptr<data::Loader> evaluation_loader(std::shared_ptr<data::Dataset> data, std::int64_t batch) const;
-
-  /// Writes everything that the run needs to resume as DIR/checkpoints/step-N, and keeps the newest `keep` checkpoints
-  /// there. Collective; each rank writes its slices, and rank 0 the rest, so DIR must be on a file system that all
-  /// ranks share. Returns the folder. @throws CheckpointError, as checkpoint::save_checkpoint() does
-  std::string save(Boosted& run, const std::string& dir, std::int64_t keep = 2);
-  /// Loads the newest complete checkpoint of DIR, saved with any parallel layout, into a run that has just been
-  /// boosted. run.step is then the checkpoint's step count; continue with run.loader->start_epoch(run.step / N,
-  /// run.step % N), N = steps_per_epoch(). Returns false if DIR has no checkpoint. Collective. @throws CheckpointError
-  /// when the checkpoint has another model, optimizer, sample order or seed
-  bool load(Boosted& run, const std::string& dir);
-
-  /// Writes the model's weights and buffers as DIR/model.safetensors in Hugging Face's layout, and `texts` next to it
-  /// by their names ("config.json"). Collective; rank 0 writes. @throws CheckpointError
-  void save_model(Boosted& run, const std::string& dir, const std::map<std::string, std::string>& texts = {});
-  /// Loads weights and buffers from a folder or file of that layout, saved with any parallel layout, by this or another
-  /// program; or a model's adapters from a folder of PEFT. The optimizer keeps its state. Collective.
-  /// @throws CheckpointError
-  void load_model(Boosted& run, const std::string& folder_or_file);
-  /// Writes the optimizer's state and the loss scale to a .safetensors file, under the names of a checkpoint
-  /// ("<parameter>.exp_avg"), or reads such a file, saved with any parallel layout. Collective; rank 0 writes.
-  /// @throws CheckpointError
-  void save_optimizer(Boosted& run, const std::string& file);
-  void load_optimizer(Boosted& run, const std::string& file);
+  /// What this rank tells the others from the next train_step() on, until the next call. Every rank learns it in
+  /// TrainStep::votes.
+  void vote(Vote vote, bool yes) { reduction_->vote(vote, yes); }
 
   [[nodiscard]] const BoostOptions& options() const { return options_; }
+  [[nodiscard]] comm::World& world() const { return world_; }
   [[nodiscard]] comm::Mesh& mesh() { return *mesh_; }
   [[nodiscard]] const comm::Group& data_group() const { return mesh_->group(&comm::AxisKind::splits_samples); }
   [[nodiscard]] const comm::Group& loss_group() { return mesh_->group(&comm::AxisKind::sums_losses); }
@@ -156,19 +169,17 @@ class Booster {
   [[nodiscard]] const Log& log() const { return log_; }
 
  private:
+  friend Boosted;
   void synchronise_norms(nn::Model& model);
-  [[nodiscard]] data::LoaderOptions training_options(std::shared_ptr<const Task> task) const;
+  [[nodiscard]] data::LoaderOptions training_options(const Boosted& run) const;
   void boost_model(ModelSource source, Boosted& run);
+
   comm::World& world_;
   std::unique_ptr<Plugin> plugin_;
   BoostOptions options_;
   Log log_;
   std::unique_ptr<comm::Mesh> mesh_;
   std::unique_ptr<StepReduction> reduction_;
-  std::vector<std::string> side_inputs_;  ///< of all boosted models
-  bool reads_inputs_ = true;              ///< this rank's part of them
-  bool all_read_inputs_ = true;           ///< on every rank, not only on those of the first pipeline stage
-  std::shared_ptr<const data::SampleExchange> sample_exchange_;  ///< null: each rank reads its own samples
 };
 
 }  // namespace trireme

@@ -89,73 +89,74 @@ void restore(Boosted& run, const checkpoint::Checkpoint& stored, const Log& log)
   run.step = stored.record().progress.global_step;
 }
 
-std::string Booster::save(Boosted& run, const std::string& dir, std::int64_t keep) {
-  TRIREME_REQUIRE(keep >= 1, "Booster::save: keep = {}, but at least one checkpoint is kept", keep);
-  auto contents = contents_of(run);
-  const auto steps = run.loader->steps_per_epoch();
-  contents.record.progress = {.epoch = run.step / steps, .step_in_epoch = run.step % steps, .global_step = run.step};
-  contents.record.seed = static_cast<std::int64_t>(options_.seed);
-  const auto chosen = [](const auto& fields, const auto& options, const auto& factory) {
-    return fmt::format("\n{}name = {}\n{}", config::print_section(fields, &options), config::to_toml(factory.name()),
+std::string Boosted::save(const std::string& dir, std::int64_t keep) {
+  TRIREME_REQUIRE(keep >= 1, "Boosted::save(): keep = {}, but at least one checkpoint is kept", keep);
+  const auto& options = booster->options();
+  auto contents = contents_of(*this);
+  const auto steps = loader->steps_per_epoch();
+  contents.record.progress = {.epoch = step / steps, .step_in_epoch = step % steps, .global_step = step};
+  contents.record.seed = static_cast<std::int64_t>(options.seed);
+  const auto chosen = [](const auto& fields, const auto& of, const auto& factory) {
+    return fmt::format("\n{}name = {}\n{}", config::print_section(fields, &of), config::to_toml(factory.name()),
                        config::print_rows(factory.fields(), factory.options()));
   };
-  contents.record.config = config::print_section(train_fields(), &options_.train) +
-                           chosen(optim::optimizer_fields(), options_.optimizer, options_.optimizer.method) +
-                           optim::print_groups(options_.optimizer) +
-                           chosen(optim::lr_schedule_fields(), options_.lr_schedule, options_.lr_schedule.curve);
-  contents.record.extra = {{"order", order_of_samples(options_, run)}};
-  return checkpoint::save_checkpoint(dir, contents, keep, *mesh_);
+  contents.record.config = config::print_section(train_fields(), &options.train) +
+                           chosen(optim::optimizer_fields(), options.optimizer, options.optimizer.method) +
+                           optim::print_groups(options.optimizer) +
+                           chosen(optim::lr_schedule_fields(), options.lr_schedule, options.lr_schedule.curve);
+  contents.record.extra = {{"order", order_of_samples(options, *this)}};
+  return checkpoint::save_checkpoint(dir, contents, keep, booster->mesh());
 }
 
-bool Booster::load(Boosted& run, const std::string& dir) {
-  const auto folder = newest_checkpoint(world_, run, NeedsBest::no, dir, log_).folder;
+bool Boosted::load(const std::string& dir) {
+  const auto folder = newest_checkpoint(booster->world(), *this, NeedsBest::no, dir, booster->log()).folder;
   if (folder.empty()) return false;
   const checkpoint::Checkpoint stored(folder, checkpoint::Verify::sizes);
-  const auto order = order_of_samples(options_, run), before = order_before(stored.record());
+  const auto order = order_of_samples(booster->options(), *this), before = order_before(stored.record());
   for (const auto& [what, now] : order.items())
     if (before.at(what) != now)
       throw CheckpointError(
           fmt::format("{}: the order of the samples would change: {} is {}, but {} in the checkpoint; restore it, or "
                       "start a new run from its weights: ModelSource::weights = \"{}\"",
                       folder, what, json_text(now), json_text(before.at(what)), folder));
-  restore(run, stored, log_);
-  set_aside_damaged(world_, dir, run.step);
+  restore(*this, stored, booster->log());
+  set_aside_damaged(booster->world(), dir, step);
   return true;
 }
 
-void Booster::save_model(Boosted& run, const std::string& dir, const std::map<std::string, std::string>& texts) {
-  checkpoint::on_first_rank(mesh_->world(), [&] { checkpoint::check_own_model(dir); });
-  checkpoint::save_weights(dir, run.model->state_dict(), texts, *mesh_);
+void Boosted::save_model(const std::string& dir, const std::map<std::string, std::string>& texts) {
+  checkpoint::on_first_rank(booster->mesh().world(), [&] { checkpoint::check_own_model(dir); });
+  checkpoint::save_weights(dir, model->state_dict(), texts, booster->mesh());
 }
 
-void Booster::load_model(Boosted& run, const std::string& folder_or_file) {
+void Boosted::load_model(const std::string& folder_or_file) {
   std::vector<nn::Parameter> parameters;
-  for (auto& [placement, value] : run.model->weights()) parameters.push_back({placement.name, value, placement});
-  auto others = checkpoint::other_tensors(run.model->module());
+  for (auto& [placement, value] : model->weights()) parameters.push_back({placement.name, value, placement});
+  auto others = checkpoint::other_tensors(model->module());
   // A conversion is for the weights that the model started from; other tensors of the right shape are used unchanged.
   others.conversion = [convert = others.conversion](const std::string& name, at::IntArrayRef from, at::IntArrayRef to) {
     return from == to ? nn::Conversion{} : convert(name, from, to);
   };
   if (const auto adapters = checkpoint::find_adapters_alone(folder_or_file); !adapters.empty())
-    checkpoint::load_adapters(adapters, parameters, log_, others);
+    checkpoint::load_adapters(adapters, parameters, booster->log(), others);
   else
-    checkpoint::load_weights(folder_or_file, parameters, "", log_, others);
-  run.model->weights_changed();
-  if (run.average) run.average->reset();
+    checkpoint::load_weights(folder_or_file, parameters, "", booster->log(), others);
+  model->weights_changed();
+  if (average) average->reset();
 }
 
-void Booster::save_optimizer(Boosted& run, const std::string& file) {
+void Boosted::save_optimizer(const std::string& file) {
   std::map<std::string, std::string> metadata{{"format", "pt"}};
-  if (run.optimizer->scaler().enabled())
-    metadata[kLossScale] = nlohmann::json(to_doubles(run.optimizer->scaler().state())).dump();
-  checkpoint::write_slices(file, run.optimizer->state(), *mesh_, metadata);
+  if (optimizer->scaler().enabled())
+    metadata[kLossScale] = nlohmann::json(to_doubles(optimizer->scaler().state())).dump();
+  checkpoint::write_slices(file, optimizer->state(), booster->mesh(), metadata);
 }
 
-void Booster::load_optimizer(Boosted& run, const std::string& file) {
+void Boosted::load_optimizer(const std::string& file) {
   const checkpoint::SafeTensors stored(file);
-  checkpoint::restore_slices(stored, run.optimizer->state(), remote_parameters(run), "optimizer's tensors");
+  checkpoint::restore_slices(stored, optimizer->state(), remote_parameters(*this), "optimizer's tensors");
   if (const auto scale = stored.metadata().find(kLossScale); scale != stored.metadata().end())
-    restore_scaler(run.optimizer->scaler(), parse_json(scale->second).get<std::vector<double>>());
+    restore_scaler(optimizer->scaler(), parse_json(scale->second).get<std::vector<double>>());
 }
 
 }  // namespace trireme

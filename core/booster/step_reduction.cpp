@@ -18,18 +18,16 @@ StepReduction::StepReduction(comm::Mesh& mesh) : group_(mesh.world().group()) {
 }
 
 StepReduction::Sums StepReduction::start(const at::Tensor& part) {
-  if (!numbers_.defined()) numbers_ = at::zeros({5}, part.options());
-  if (flags_ != on_device_) {
-    std::int64_t index = 0;
-    for (const bool flag :
-         {flags_.stop.by_signal, flags_.stop.by_time, flags_.save.is_busy, flags_.save.has_failed, flags_.has_failed})
-      numbers_[index++].fill_(flag ? 1 : 0);
-    on_device_ = flags_;
+  if (!numbers_.defined()) numbers_ = at::zeros({static_cast<std::int64_t>(kVotes)}, part.options());
+  for (std::size_t i = 0; i < kVotes; ++i) {
+    if (votes_[i] == on_device_[i]) continue;
+    numbers_[static_cast<std::int64_t>(i)].fill_(votes_[i] ? 1 : 0);
+    on_device_[i] = votes_[i];
   }
   const auto loss = has_copy_ ? at::zeros_like(part) : part;
   auto sums = at::cat({loss.reshape({1}), numbers_});
   auto sent = group_.all_reduce_async(sums);
-  return {sums[0], sums.narrow(0, 1, 2), sums.narrow(0, 3, 2), sums[5], std::move(sent)};
+  return {sums[0], sums.slice(0, 1), std::move(sent)};
 }
 
 }  // namespace trireme

@@ -80,7 +80,7 @@ data::Batch only(const data::Batch& batch, std::int64_t index) {
 /// Runs a step again and collects what is not finite on this rank.
 class Replay {
  public:
-  Replay(Booster& booster, Boosted& run, data::StepBatch step) : booster_(booster), run_(run), step_(std::move(step)) {
+  Replay(Boosted& run, data::StepBatch step) : run_(run), step_(std::move(step)) {
     for (const auto& [name, blocks] : nn::users(run_.model->module()))
       position_[name] = blocks.empty() ? 0 : static_cast<std::int64_t>(blocks.front());
   }
@@ -175,7 +175,7 @@ class Replay {
       if (has_bad_value(sum)) add({microbatch_of(batch), Finding::loss, 0, "the loss"});
       return sum;
     };
-    (void)booster_.forward_backward(run_, step_);
+    (void)run_.forward_backward(step_);
     for (const auto& [placement, value] : run_.model->gradients())  // also ends the reductions
       if (has_bad_value(value))
         add({kAfterAll, Finding::reduced, position_[placement.name],
@@ -186,7 +186,6 @@ class Replay {
     run_.optimizer->zero_grad();
   }
 
-  Booster& booster_;
   Boosted& run_;
   data::StepBatch step_;
   std::map<std::string, std::int64_t> position_;
@@ -195,13 +194,13 @@ class Replay {
 };
 
 /// Whether a sample's forward pass depends on other ranks' samples.
-bool mixes_samples_of_ranks(Booster& booster, nn::Model& model) {
+bool mixes_samples_of_ranks(const Boosted& run) {
   bool mixes = false;
-  model.apply([&](torch::nn::Module& module) {
+  run.model->module().apply([&](torch::nn::Module& module) {
     const auto* norm = dynamic_cast<nn::BatchNorm*>(&module);
     mixes = mixes || (norm != nullptr && norm->options().synchronised);
   });
-  return mixes && booster.data_group().size() > 1;
+  return mixes && run.booster->data_group().size() > 1;
 }
 
 std::string listed(const std::vector<std::int64_t>& samples) {
@@ -254,11 +253,9 @@ Agreed agree(const comm::World& world, const nlohmann::json& mine) {
 }
 
 /// The samples that alone give a value that is not finite; empty if that cannot be said. Collective.
-std::vector<std::int64_t> samples_alone(Booster& booster, Boosted& run, Replay& replay, const Finding& first) {
-  if (first.phase < Finding::input || first.phase > Finding::loss ||
-      mixes_samples_of_ranks(booster, run.model->module()))
-    return {};
-  const auto& world = booster.mesh().world();
+std::vector<std::int64_t> samples_alone(const Boosted& run, Replay& replay, const Finding& first) {
+  if (first.phase < Finding::input || first.phase > Finding::loss || mixes_samples_of_ranks(run)) return {};
+  const auto& world = run.booster->world();
   const auto& micro = replay.step().micro.at(static_cast<std::size_t>(first.microbatch));
   auto most = at::full({}, micro.size(), at::TensorOptions(at::kLong).device(world.device()));
   world.group().all_reduce(most, comm::ReduceOp::max);
@@ -273,13 +270,13 @@ std::vector<std::int64_t> samples_alone(Booster& booster, Boosted& run, Replay& 
 
 }  // namespace
 
-BadTensor find_bad_tensor(Booster& booster, Boosted& run, std::int64_t epoch, std::int64_t step) {
+BadTensor find_bad_tensor(Boosted& run, std::int64_t epoch, std::int64_t step) {
   run.loader->start_epoch(epoch, step);
   auto batch = run.loader->next();
   TRIREME_CHECK(batch.has_value(), "epoch {} has no step {}", epoch, step);
-  Replay replay(booster, run, std::move(*batch));
+  Replay replay(run, std::move(*batch));
   const auto mine = replay.first();
-  const auto agreed = agree(booster.mesh().world(), to_json(mine, replay.step()));
+  const auto agreed = agree(run.booster->world(), to_json(mine, replay.step()));
   if (!agreed.first)
     return {"A replay of the step was finite: the cause is not in the weights and the batch as they are now", ""};
   const auto& first = *agreed.first;
@@ -295,7 +292,7 @@ BadTensor find_bad_tensor(Booster& booster, Boosted& run, std::int64_t epoch, st
     text += fmt::format(" ({}", listed(agreed.samples));
     text += agreed.same_samples ? ")" : fmt::format(" of rank {})", agreed.ranks.front());
   }
-  const auto alone = samples_alone(booster, run, replay, first);
+  const auto alone = samples_alone(run, replay, first);
   if (alone.empty()) return {std::move(text), ""};
   text += fmt::format("; {} alone {} it", listed(alone), alone.size() == 1 ? "gives" : "give");
   // With many of them the weights are the cause, not the data.

@@ -21,6 +21,6 @@ struct BadTensor {
 /// `step`: of the epoch, from 0. The gradients are lost, running statistics change, and the loader is left in the
 /// middle of the epoch. The weights must be those before the step; if they are not, the replay may be finite, and the
 /// text says so. The same on every rank. Collective over the world. @throws Error of any kind
-BadTensor find_bad_tensor(Booster& booster, Boosted& run, std::int64_t epoch, std::int64_t step);
+BadTensor find_bad_tensor(Boosted& run, std::int64_t epoch, std::int64_t step);
 
 }  // namespace trireme::train

@@ -67,8 +67,7 @@ struct StepLog {
   std::int64_t samples;         ///< of the global batch
   double seconds, data_wait;    ///< data_wait: the part of the time in which the loop waited for this data
   std::optional<double> flops;  ///< of all ranks (core/train/flop_rate.h); only on rank 0
-  /// The numbers of ranks that asked for a stop before it, see Booster::ask_to_stop().
-  double stop_by_signal = 0, stop_by_time = 0;
+  VoteCounts votes{};
 };
 
 /// The end of an epoch, or of the part of it that was trained.

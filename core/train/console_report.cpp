@@ -13,7 +13,7 @@
 namespace trireme::train {
 
 void ConsoleReport::on_start(RunContext& run) {
-  print_header(console_, run.prepared, run.booster, run.boosted, run.staging_bytes);
+  print_header(console_, run.prepared, run.boosted, run.staging_bytes);
   const auto& at = run.state.at;
   if (const auto& from = run.resumed_from; !from.empty())
     console_.line(at.global_step < run.prepared.total_steps

@@ -82,8 +82,8 @@ EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal,
   std::vector<std::string> bad;  // splits
   for (const auto& [name, split] : {std::pair{"validation", p.data.validation}, std::pair{"test", p.data.test}}) {
     if (!split) continue;
-    auto loader = booster.evaluation_loader(split, p.eval_batch);
-    with_deterministic_remedy(p.config, [&] { last = evaluate(booster, run, *loader, nullptr, reports.get()); });
+    auto loader = run.evaluation_loader(split, p.eval_batch);
+    with_deterministic_remedy(p.config, [&] { last = evaluate(run, *loader, nullptr, reports.get()); });
     auto line = fmt::format("{:<11} {}   loss {:.4f}", name, text::quantity(last.samples, "sample"), last.loss);
     for (const auto& [metric, value] : last.metrics)
       line += fmt::format("   {} {}", metric.label, metric_text(metric, value));
@@ -101,7 +101,7 @@ EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal,
 std::vector<std::int64_t> run_prediction(Prepared p, comm::World& world, const OnPrediction& on_prediction) {
   auto booster = booster_of(p, world);
   auto run = load_model(booster, p);
-  const auto loader = booster.evaluation_loader(p.data.validation, p.eval_batch);
+  const auto loader = run.evaluation_loader(p.data.validation, p.eval_batch);
   const auto predict = [&](const nn::Tensors& outputs, const data::Batch& batch) {
     const auto probabilities = p.task->probabilities(outputs);
     if (!probabilities.defined())

@@ -88,13 +88,13 @@ class EvaluationMode {
   BoostedModel& model_;
 };
 
-EvalResult run_through(Booster& booster, Boosted& run, data::Loader& loader, const Task& task, const TaskReport* report,
+EvalResult run_through(Boosted& run, data::Loader& loader, const Task& task, const TaskReport* report,
                        const std::function<void()>& before_batch) {
   const auto begin = std::chrono::steady_clock::now();
-  Sums sums(task.metrics(), report, booster.mesh().world().device());
+  Sums sums(task.metrics(), report, run.booster->world().device());
   const auto add = [&](const nn::Tensors& outputs, const data::Batch& batch) { sums.add(task, outputs, batch); };
   forward_all(run, loader, add, before_batch);
-  auto result = sums.total(booster.loss_group());
+  auto result = sums.total(run.booster->loss_group());
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return result;
 }
@@ -136,11 +136,11 @@ nlohmann::json to_json(const EvalResult& result) {
   return out;
 }
 
-EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, const Task* task, const TaskReport* report,
+EvalResult evaluate(Boosted& run, data::Loader& loader, const Task* task, const TaskReport* report,
                     const std::function<void()>& before_batch) {
   EvalResult result;
   const auto& of = task != nullptr ? *task : *run.task;
-  with_memory_remedy([&] { result = run_through(booster, run, loader, of, report, before_batch); },
+  with_memory_remedy([&] { result = run_through(run, loader, of, report, before_batch); },
                      [&] {
                        const auto batch = loader.options().micro_batch;
                        return batch == 1

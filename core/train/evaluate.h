@@ -41,7 +41,7 @@ void forward_all(Boosted& run, data::Loader& loader,
 /// Collective over the data-parallel ranks; leaves the model in training mode. `task`: null for the one that the
 /// model is trained for. `report`: also measured, unless it is null. `before_batch`: see forward_all().
 /// @throws DataError (no sample could be read, or no label counts), OutOfMemoryError
-EvalResult evaluate(Booster& booster, Boosted& run, data::Loader& loader, const Task* task = nullptr,
-                    const TaskReport* report = nullptr, const std::function<void()>& before_batch = {});
+EvalResult evaluate(Boosted& run, data::Loader& loader, const Task* task = nullptr, const TaskReport* report = nullptr,
+                    const std::function<void()>& before_batch = {});
 
 }  // namespace trireme::train

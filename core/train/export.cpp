@@ -39,12 +39,12 @@ checkpoint::ExportFormat export_format(const RunSection& run) {
   return format;
 }
 
-checkpoint::FileDigest export_weights(const std::string& folder, Booster& booster, Boosted& run,
+checkpoint::FileDigest export_weights(const std::string& folder, Boosted& run,
                                       const std::map<std::string, std::string>& texts,
                                       const std::optional<LoraSection>& lora, const checkpoint::ExportFormat& format) {
   const auto state = run.model->state_dict();
-  return lora ? checkpoint::save_adapters(folder, state, run.model->module(), texts, booster.mesh(), lora->loaded)
-              : checkpoint::save_weights(folder, state, texts, booster.mesh(), format);
+  return lora ? checkpoint::save_adapters(folder, state, run.model->module(), texts, run.booster->mesh(), lora->loaded)
+              : checkpoint::save_weights(folder, state, texts, run.booster->mesh(), format);
 }
 
 BestModel::BestModel(const std::string& run_dir, std::map<std::string, std::string> texts,
@@ -53,18 +53,17 @@ BestModel::BestModel(const std::string& run_dir, std::map<std::string, std::stri
 
 const char* BestModel::file_name() const { return lora_ ? checkpoint::kAdapterTensors : checkpoint::kModelTensors; }
 
-std::string BestModel::save(Booster& booster, Boosted& run) {
-  const auto& world = booster.mesh().world();
+std::string BestModel::save(Boosted& run) {
+  const auto& world = run.booster->world();
   checkpoint::FileDigest digest;
-  auto problem = replace_model(
-      world, dir_, [&](const std::string& next) { digest = export_weights(next, booster, run, texts_, lora_); });
+  auto problem =
+      replace_model(world, dir_, [&](const std::string& next) { digest = export_weights(next, run, texts_, lora_); });
   digest_ = digest;
   if (world.rank() == 0) file_ = checkpoint::path_in(dir_, file_name());
   return problem;
 }
 
-void BestModel::take(Booster& booster, const std::string& file, const checkpoint::FileDigest& digest) {
-  const auto& world = booster.mesh().world();
+void BestModel::take(const comm::World& world, const std::string& file, const checkpoint::FileDigest& digest) {
   checkpoint::on_first_rank(world, [&] {
     digest_ = digest;
     file_.clear();
@@ -97,8 +96,8 @@ std::vector<shard::Slice> BestModel::state(Boosted& run) const {
   return lora_ ? checkpoint::adapter_slices(all, run.model->module(), lora_->loaded) : all;
 }
 
-bool BestModel::load(Booster& booster, Boosted& run) const {
-  const auto& world = booster.mesh().world();
+bool BestModel::load(Boosted& run) const {
+  const auto& world = run.booster->world();
   const auto options = at::TensorOptions(at::kLong).device(world.device());
   auto bytes = at::full({}, static_cast<std::int64_t>(digest_.bytes), options);
   world.group().broadcast(bytes, 0);

@@ -29,7 +29,7 @@ std::string replace_model(const comm::World& world, const std::string& folder,
                           const std::function<void(const std::string& next)>& write);
 
 /// Saves the weights that the model has now, or with `lora` its adapters. Collective; rank 0 writes.
-checkpoint::FileDigest export_weights(const std::string& folder, Booster& booster, Boosted& run,
+checkpoint::FileDigest export_weights(const std::string& folder, Boosted& run,
                                       const std::map<std::string, std::string>& texts,
                                       const std::optional<LoraSection>& lora,
                                       const checkpoint::ExportFormat& format = {});
@@ -42,16 +42,16 @@ class BestModel {
   /// Saves the model's current weights as the best so far. Returns "", or on rank 0 why they may be the earlier ones
   /// again after a power failure. @throws CheckpointError on every rank, with the same message; the earlier ones are
   /// untouched then, and nothing else is left
-  std::string save(Booster& booster, Boosted& run);
+  std::string save(Boosted& run);
   /// Sets the best weights so far to the file of a checkpoint. If `file` is "", there are none, and what a later epoch
   /// saved is removed.
-  void take(Booster& booster, const std::string& file, const checkpoint::FileDigest& digest);
+  void take(const comm::World& world, const std::string& file, const checkpoint::FileDigest& digest);
   /// Writes them into another folder in the format, with `texts`. Collective. @throws CheckpointError on every rank
   void export_to(const comm::World& world, const std::string& dir, const checkpoint::ExportFormat& format,
                  const std::map<std::string, std::string>& texts) const;
   /// Loads the best weights into the model. Returns false, without changing anything, when a rank cannot read them, for
   /// example because it has another disk.
-  bool load(Booster& booster, Boosted& run) const;
+  bool load(Boosted& run) const;
   /// Of the model's state, the slices that load() writes, named as in the file.
   [[nodiscard]] std::vector<shard::Slice> state(Boosted& run) const;
 

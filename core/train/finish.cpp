@@ -35,16 +35,16 @@ void write_back(BoostedModel& model, std::vector<shard::Slice> slices, const std
 
 /// Evaluates the exported weights on the test split: the last ones, and the best ones if they differ.
 void score_test(RunContext& run, const FinishInputs& inputs, RunResult& result) {
-  const auto loader = run.booster.evaluation_loader(run.prepared.data.test, run.prepared.eval_batch);
-  result.test = evaluate(run.booster, run.boosted, *loader, nullptr, nullptr, inputs.before_batch);
+  const auto loader = run.boosted.evaluation_loader(run.prepared.data.test, run.prepared.eval_batch);
+  result.test = evaluate(run.boosted, *loader, nullptr, nullptr, inputs.before_batch);
   const auto& at = run.state.at;
   const Evaluated last{at.epoch + (at.step_in_epoch > 0 ? 1 : 0), at.global_step, {}};
   inputs.report({.split = "test", .result = *result.test, .of = last, .weights = "last"});
   if (result.best_is_last() || !run.prepared.plan.keeps_best) return;
   const bool keeps_last = run.prepared.plan.keeps_last;
   const auto last_weights = keeps_last ? host_copies(run.best.state(run.boosted)) : std::vector<at::Tensor>();
-  if (!run.best.load(run.booster, run.boosted)) return;
-  result.best_test = evaluate(run.booster, run.boosted, *loader, nullptr, nullptr, inputs.before_batch);
+  if (!run.best.load(run.boosted)) return;
+  result.best_test = evaluate(run.boosted, *loader, nullptr, nullptr, inputs.before_batch);
   inputs.report({.split = "test", .result = *result.best_test, .of = run.state.best, .weights = "best"});
   if (keeps_last) write_back(*run.boosted.model, run.best.state(run.boosted), last_weights);
 }
@@ -78,7 +78,7 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
     if (exports_best)
       run.best.export_to(run.world, next, format, texts);
     else
-      export_weights(next, run.booster, run.boosted, texts, p.config.lora, format);
+      export_weights(next, run.boosted, texts, p.config.lora, format);
   });
   if (p.config.lora && p.config.lora->merge) {
     // Frozen weights may be in half precision; all tensors have the dtype that config.json says.

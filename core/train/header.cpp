@@ -78,7 +78,8 @@ std::string plugin_line(const Plugin& plugin) {
   return changed.empty() ? plugin.name() : fmt::format("{}: {}", plugin.name(), text::join(changed));
 }
 
-void print_header(Console& console, const Prepared& p, Booster& booster, Boosted& run, std::int64_t staging_bytes) {
+void print_header(Console& console, const Prepared& p, Boosted& run, std::int64_t staging_bytes) {
+  auto& booster = *run.booster;
   auto model =
       fmt::format("{}, {}", p.config.model.name, parameters_of(run.model->module(), p.config.optimizer.freeze));
   if (!p.weights.empty()) model += fmt::format("; from {}", p.weights);

@@ -48,7 +48,7 @@ void refuse_shapes(const std::string& name) {
   if (name.empty()) return;
   throw DataError(
       fmt::format("a prediction needs samples of one shape, but {} has different shapes; evaluate them in a loop over "
-                  "Booster::evaluation_loader() instead",
+                  "Boosted::evaluation_loader() instead",
                   name));
 }
 
@@ -134,9 +134,9 @@ Predictions predictions_of(const std::vector<Rows>& parts) {
 
 }  // namespace
 
-Predictions predict(Booster& booster, Boosted& run, data::Loader& loader) {
+Predictions predict(Boosted& run, data::Loader& loader) {
   Predictions out;
-  with_memory_remedy([&] { out = predictions_of(rows_of_all(booster.mesh().world(), own_parts(run, loader))); },
+  with_memory_remedy([&] { out = predictions_of(rows_of_all(run.booster->world(), own_parts(run, loader))); },
                      [] { return std::string(" in a prediction: use a smaller evaluation batch, or more ranks"); });
   return out;
 }

@@ -16,6 +16,6 @@ struct Predictions {
 
 /// Collective over all ranks; leaves the model in training mode. Every output and target must have one shape for all
 /// samples. @throws DataError when no sample could be read, or shapes differ; OutOfMemoryError
-Predictions predict(Booster& booster, Boosted& run, data::Loader& loader);
+Predictions predict(Boosted& run, data::Loader& loader);
 
 }  // namespace trireme::train

@@ -1,23 +1,23 @@
 #include "core/train/readback.h"
 
+#include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 namespace trireme::train {
 
-void Readback::add(const std::vector<at::Tensor>& scalars, Then then) {
-  const auto device = scalars.front().device();
+void Readback::add(const std::vector<at::Tensor>& tensors, Then then) {
+  const auto device = tensors.front().device();
   std::vector<at::Tensor> doubles;
-  for (const auto& s : scalars)
-    doubles.push_back(s.defined() ? s.detach().to(at::kDouble)
-                                  : at::zeros({}, at::TensorOptions(at::kDouble).device(device)));
-  auto stacked = at::stack(doubles);
-  Pending pending{stacked, nullptr, std::move(then)};
+  for (const auto& tensor : tensors)
+    doubles.push_back(tensor.defined() ? tensor.detach().to(at::kDouble).reshape({-1})
+                                       : at::zeros({1}, at::TensorOptions(at::kDouble).device(device)));
+  auto numbers = at::cat(doubles);
+  Pending pending{numbers, nullptr, std::move(then)};
   if (!device.is_cpu()) {
-    pending.host = at::empty_like(stacked, at::TensorOptions().device(at::kCPU).pinned_memory(true));
-    pending.host.copy_(stacked, /*non_blocking=*/true);
+    pending.host = at::empty_like(numbers, at::TensorOptions().device(at::kCPU).pinned_memory(true));
+    pending.host.copy_(numbers, /*non_blocking=*/true);
     pending.event = std::make_unique<c10::Event>(device.type());
     pending.event->record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
   }

@@ -1,5 +1,5 @@
-// Readback: copies device scalars to the host without blocking the step. On the CPU they are available at once; on a
-// GPU they are copied to pinned host memory after the step and read when their event has completed.
+// Readback: copies small device tensors to the host without blocking the step. On the CPU they are available at once;
+// on a GPU they are copied to pinned host memory after the step and read when their event has completed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,9 +17,9 @@ class Readback {
  public:
   static constexpr std::size_t kLag = 4;  ///< a GPU that has as many steps before it never waits for the host
   using Then = std::function<void(const std::vector<double>&)>;
-  /// Reads 0-dim tensors (of any dtype; an undefined one reads as 0) and later calls `then` with them, in the order of
-  /// the add() calls.
-  void add(const std::vector<at::Tensor>& scalars, Then then);
+  /// Reads tensors (of any dtype; an undefined one reads as one 0) and later calls `then` with their elements, in the
+  /// order of the add() calls.
+  void add(const std::vector<at::Tensor>& tensors, Then then);
   /// Calls `then` for those that are ready; at most kLag stay pending.
   void poll();
   /// Waits for all of them, or for all but the last `left`.

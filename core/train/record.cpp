@@ -110,7 +110,7 @@ void record_steps(Prepared p, comm::World& world, std::int64_t steps, const std:
     while (run.step < steps) {
       const auto batch = run.loader->next();
       if (!batch) break;
-      auto loss = booster.forward_backward(run, *batch);
+      auto loss = run.forward_backward(*batch);
       booster.loss_group().all_reduce(loss);
       losses.push_back(loss.item<double>());
       if (!std::isfinite(losses.back()))

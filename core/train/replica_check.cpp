@@ -79,8 +79,8 @@ bool is_in_memory(const at::Tensor& value) {
 
 }  // namespace
 
-ReplicaCheck::ReplicaCheck(Booster& booster, Boosted& run) : booster_(booster), run_(run) {
-  auto& mesh = booster_.mesh();
+ReplicaCheck::ReplicaCheck(Boosted& run) : run_(run) {
+  auto& mesh = run_.booster->mesh();
   std::map<std::string, shard::Placement> whole;
   std::set<Axes> sets;
   for (const auto& parameter : nn::declarations(run_.model->module())) {
@@ -104,7 +104,7 @@ ReplicaCheck::ReplicaCheck(Booster& booster, Boosted& run) : booster_(booster), 
 }
 
 ReplicaCheck::Hashes ReplicaCheck::of_layers() const {
-  auto& mesh = booster_.mesh();
+  auto& mesh = run_.booster->mesh();
   const auto zero = at::zeros({}, at::TensorOptions(at::kLong).device(mesh.world().device()));
   std::vector<at::Tensor> values;
   Hashes hashes;
@@ -118,7 +118,7 @@ ReplicaCheck::Hashes ReplicaCheck::of_layers() const {
 }
 
 ReplicaCheck::Hashes ReplicaCheck::of_masters() const {
-  auto& mesh = booster_.mesh();
+  auto& mesh = run_.booster->mesh();
   const auto options = at::TensorOptions(at::kLong).device(mesh.world().device());
   Hashes hashes{at::zeros({static_cast<std::int64_t>(names_.size())}, options), std::vector<Axes>(names_.size())};
   std::map<std::string, shard::Placement> whole;
@@ -153,7 +153,7 @@ std::vector<std::string> ReplicaCheck::differing(const Hashes& hashes) const {
     const auto at = at::tensor(indices, at::kLong).to(hashes.values.device());
     const auto own = hashes.values.index_select(0, at);
     auto least = at::stack({own, own.bitwise_not()});
-    booster_.mesh().group(axes).all_reduce(least, comm::ReduceOp::min);
+    run_.booster->mesh().group(axes).all_reduce(least, comm::ReduceOp::min);
     const auto same = least[0].eq(least[1].bitwise_not()).cpu();
     for (std::size_t k = 0; k < indices.size(); ++k)
       if (!same[static_cast<std::int64_t>(k)].item<bool>()) out.push_back(names_[static_cast<std::size_t>(indices[k])]);
@@ -163,7 +163,7 @@ std::vector<std::string> ReplicaCheck::differing(const Hashes& hashes) const {
 
 void ReplicaCheck::compare(std::int64_t step) {
   const at::NoGradGuard no_grad;
-  const auto& world = booster_.mesh().world();
+  const auto& world = run_.booster->mesh().world();
   nlohmann::json mine = nlohmann::json::array();  // [name, what, hash]
   // The masters first: reading them also waits for the weights that the last step gathers.
   const auto masters = of_masters(), layers = of_layers();

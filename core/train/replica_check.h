@@ -24,7 +24,7 @@ namespace trireme::train {
 class ReplicaCheck {
  public:
   /// Makes the groups of ranks that hold copies. Collective over the world.
-  ReplicaCheck(Booster& booster, Boosted& run);
+  explicit ReplicaCheck(Boosted& run);
   /// Compares the weights as they are after step `step`. Waits for the device. Collective over the world.
   /// @throws NonFiniteError, on every rank, that names the parameters and the ranks
   void compare(std::int64_t step);
@@ -39,7 +39,6 @@ class ReplicaCheck {
   [[nodiscard]] Hashes of_masters() const;
   [[nodiscard]] std::vector<std::string> differing(const Hashes& hashes) const;
 
-  Booster& booster_;
   Boosted& run_;
   std::vector<std::string> names_;  ///< of the parameters that this rank holds, as in checkpoints
   std::map<std::string, std::size_t> index_;

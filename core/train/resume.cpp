@@ -93,18 +93,18 @@ bool Evaluated::better_than(const Evaluated& other, const Metric& by) const {
   return by.higher_is_better ? current > there : current < there;
 }
 
-bool restore_run(const Prepared& prepared, Booster& booster, Boosted& run, TrainerState& state, BestModel& best,
+bool restore_run(const Prepared& prepared, Boosted& run, TrainerState& state, BestModel& best,
                  const GoodCheckpoint& from) {
   const checkpoint::Checkpoint stored(from.folder, checkpoint::Verify::sizes);
   auto restored = state_of(stored.record(), checkpoint::path_in(from.folder, checkpoint::kState));
-  restore(run, stored, booster.log());
+  restore(run, stored, run.booster->log());
   state = std::move(restored);
   const bool is_evaluated = !state.evaluation_pending && state.last.step == state.at.global_step;
   if (!prepared.plan.keeps_best) return is_evaluated;
   // By the manifest, which every rank has, unlike the file.
   const bool has_best = stored.best_digest().bytes > 0 && from.best_damage.empty();
   if (!from.best_damage.empty())
-    booster.log().warn(
+    run.booster->log().warn(
         "{}: no checkpoint has intact best weights ({}); those of step {} are lost, and the best ones are chosen from "
         "the evaluations from here on",
         from.folder, from.best_damage, state.best.step);
@@ -113,24 +113,23 @@ bool restore_run(const Prepared& prepared, Booster& booster, Boosted& run, Train
     state.evaluations_since_best = 0;
   }
   if (has_best)
-    best.take(booster, stored.best(), stored.best_digest());
+    best.take(run.booster->world(), stored.best(), stored.best_digest());
   else
-    best.take(booster, "", {});
+    best.take(run.booster->world(), "", {});
   return is_evaluated;
 }
 
-std::string resume(const Prepared& prepared, RunFolder& folder, Booster& booster, Boosted& run, TrainerState& state,
-                   BestModel& best) {
-  const auto& world = booster.mesh().world();
+std::string resume(const Prepared& prepared, RunFolder& folder, Boosted& run, TrainerState& state, BestModel& best) {
+  const auto& world = run.booster->world();
   const auto from = find_good_checkpoint(
       world, run, needs_best(prepared), folder.resume_point().from,
       [&](const std::string& /*folder*/, const checkpoint::Damage& damage) {
         folder.look_further(prepared, damage);
         return folder.resume_point().from;
       },
-      booster.log());
+      run.booster->log());
   if (from.folder.empty()) return "";
-  const bool is_evaluated = restore_run(prepared, booster, run, state, best, from);
+  const bool is_evaluated = restore_run(prepared, run, state, best, from);
   checkpoint::on_first_rank(world, [&] { folder.go_on(state.at.global_step, is_evaluated); });
   return from.folder;
 }

@@ -61,8 +61,7 @@ checkpoint::CheckpointContents checkpoint_of(const Prepared& prepared, const Run
 /// changed then.
 /// Returns the checkpoint, or "" for a new run. Collective: every rank uses what rank 0 found.
 /// @throws CheckpointError
-std::string resume(const Prepared& prepared, RunFolder& folder, Booster& booster, Boosted& run, TrainerState& state,
-                   BestModel& best);
+std::string resume(const Prepared& prepared, RunFolder& folder, Boosted& run, TrainerState& state, BestModel& best);
 
 /// Whether a run keeps the best weights, which a checkpoint has.
 inline NeedsBest needs_best(const Prepared& prepared) {
@@ -71,7 +70,7 @@ inline NeedsBest needs_best(const Prepared& prepared) {
 
 /// Restores the run from a checkpoint without damage, including its best weights if the run keeps them. Returns whether
 /// the evaluation of its step, if there was one, is in it. Collective. @throws CheckpointError
-bool restore_run(const Prepared& prepared, Booster& booster, Boosted& run, TrainerState& state, BestModel& best,
+bool restore_run(const Prepared& prepared, Boosted& run, TrainerState& state, BestModel& best,
                  const GoodCheckpoint& from);
 
 }  // namespace trireme::train

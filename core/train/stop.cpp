@@ -15,12 +15,12 @@ StoppedBySignal::StoppedBySignal(int number, std::string saved)
       signal_(number),
       saved_(std::move(saved)) {}
 
-bool Agreement::any(bool mine) {
+bool PolledVote::any(bool mine) {
   auto answer = at::full({}, mine ? 1 : 0, at::TensorOptions(at::kInt).device(world_.device()));
   world_.group().all_reduce(answer, comm::ReduceOp::max);
-  answers_.add({answer}, [this](const std::vector<double>& value) { first_yes_.read(value[0] != 0); });
+  answers_.add({answer}, [this](const std::vector<double>& value) { yes_.read(value[0] != 0); });
   answers_.drain_to(lag_);
-  return first_yes_.launched(static_cast<std::int64_t>(lag_));
+  return yes_.launched(static_cast<std::int64_t>(lag_));
 }
 
 StopOnRequest::StopOnRequest(std::optional<double> max_seconds, bool on_signals, unsigned grace_seconds)
@@ -37,13 +37,14 @@ void StopOnRequest::on_start(RunContext& run) {
 
 void StopOnRequest::on_step_begin(RunContext& run) {
   const bool over = max_seconds_ && std::chrono::duration<double>(Clock::now() - begin_).count() >= *max_seconds_;
-  run.booster.ask_to_stop(
-      {.by_signal = on_signals_ && StopSignals::received() != 0, .by_time = over && run.world.rank() == 0});
+  run.booster.vote(Vote::stop_by_signal, on_signals_ && StopSignals::received() != 0);
+  run.booster.vote(Vote::stop_by_time, over && run.world.rank() == 0);
 }
 
 void StopOnRequest::on_log(RunContext& /*run*/, const StepLog& log) {
-  const bool asks = log.stop_by_signal != 0 || log.stop_by_time != 0;
-  if (asks && asked_by_.empty()) asked_by_ = log.stop_by_signal != 0 ? kBySignal : kMaxSeconds;
+  const bool by_signal = log.votes.any(Vote::stop_by_signal);
+  const bool asks = by_signal || log.votes.any(Vote::stop_by_time);
+  if (asks && asked_by_.empty()) asked_by_ = by_signal ? kBySignal : kMaxSeconds;
   asked_.read(asks);
 }
 

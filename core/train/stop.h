@@ -1,8 +1,8 @@
 // Stops a run from outside its loop: by a signal or after train.max_seconds. Every rank stops after the same step.
 //
-// In training, a rank's request travels with the loss, in the reduction that every step makes (Booster::ask_to_stop()),
+// In training, a rank's request travels with the loss, in the reduction that every step makes (Booster::vote()),
 // and the answer is read when the step's numbers are on the host, so that neither costs a message or a wait. Elsewhere,
-// where no step is made, Agreement asks all ranks.
+// where no step is made, PolledVote asks all ranks.
 //
 // A signal stops the run at the end of the step, or within an evaluation, which a resumed run then makes; the run is
 // saved and StoppedBySignal thrown. After train.max_seconds the run is evaluated and exported like a finished one.
@@ -14,9 +14,9 @@
 #include <stdexcept>
 #include <string>
 
+#include "core/booster/vote.h"
 #include "core/comm/world.h"
 #include "core/train/callback.h"
-#include "core/train/first_report.h"
 #include "core/train/readback.h"
 #include "core/train/stop_signals.h"
 
@@ -40,10 +40,10 @@ class StoppedBySignal : public std::runtime_error {
 /// Ends an evaluation on every rank, because a rank got a signal.
 struct EvaluationStopped {};
 
-/// Whether any rank says yes, with the same answer on every rank.
-class Agreement {
+/// Whether any rank says yes, with the same answer on every rank, by a message of its own.
+class PolledVote {
  public:
-  explicit Agreement(comm::World& world)
+  explicit PolledVote(comm::World& world)
       : world_(world), lag_(static_cast<std::size_t>(Readback::lag(world.device()))) {}
   /// Call it on every rank equally often. True from `lag` calls after the first call in which a rank said yes.
   bool any(bool mine);
@@ -51,7 +51,7 @@ class Agreement {
  private:
   comm::World& world_;
   std::size_t lag_;
-  FirstReport first_yes_;
+  LaggedVote yes_;
   Readback answers_;
 };
 
@@ -75,7 +75,7 @@ class StopOnRequest final : public RunCallback {
   unsigned grace_;
   std::optional<StopSignals> signals_;
   Clock::time_point begin_;
-  FirstReport asked_;
+  LaggedVote asked_;
   std::string asked_by_;
 };
 

@@ -1,6 +1,7 @@
 // The training loop. What else happens in a run is in its callbacks (callback.h), and its end in finish.h.
 #include "core/train/trainer.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -102,7 +103,7 @@ void Trainer::run_all() {
   if (is_stopped_by_signal()) throw_stopped();
   result_ = end();
   warn_if_unrecorded("");
-  if (p_.plan.loads_best_at_end && !result_->best_is_last() && !best_model_.load(booster_, run_))
+  if (p_.plan.loads_best_at_end && !result_->best_is_last() && !best_model_.load(run_))
     context_.say("the model keeps the last weights, because there are no best ones that every rank can read");
 }
 
@@ -110,7 +111,7 @@ void Trainer::start() {
   boost();
   if (p_.config.run.keep_checkpoints > 0) storage_ = checkpoint::find_storage(folder_->dir(), world_);
   remove_leftovers_elsewhere();
-  context_.resumed_from = resume(p_, *folder_, booster_, run_, state_, best_model_);
+  context_.resumed_from = resume(p_, *folder_, run_, state_, best_model_);
   set_aside_elsewhere(is_checkpoint_of(folder_->dir(), context_.resumed_from) ? state_.at.global_step : -1);
   context_.resumed_at = state_.at.global_step;
   saved_ = context_.resumed_from;
@@ -163,8 +164,8 @@ std::optional<data::StepBatch> Trainer::next_batch() {
 
 void Trainer::train_step(const data::StepBatch& batch) {
   call(&RunCallback::on_step_begin);
-  report_state();
-  const auto step = booster_.train_step(run_, batch);
+  vote();
+  const auto step = run_.train_step(batch);
   auto& at = state_.at;
   ++at.global_step;
   ++at.step_in_epoch;
@@ -198,28 +199,28 @@ void Trainer::read_back(const TrainStep& step, const data::StepBatch& batch, Ste
   const bool on_host = divisor.is_cpu();
   numbers_.launched();
   const double known = on_host ? divisor.item<double>() : 0;
-  readback_.add(
-      {step.loss, step.result.grad_norm, step.result.found_inf, on_host ? at::Tensor() : divisor, step.stop[0],
-       step.stop[1], step.errors, saver_ ? step.save[0] : at::Tensor(), saver_ ? step.save[1] : at::Tensor()},
-      [this, log, on_host, known](const std::vector<double>& values) mutable {
-        log.loss = values[0];
-        log.grad_norm = values[1];
-        log.skipped = values[2] != 0;
-        state_.skipped += log.skipped ? 1 : 0;
-        log.weight = on_host ? known : values[3];
-        log.stop_by_signal = values[4];
-        log.stop_by_time = values[5];
-        unrecorded_.read(values[6] != 0);
-        if (saver_) save_agreement_.read(values[7], values[8]);
-        state_.epoch_loss.add(log.loss, log.weight);
-        if (log.flops) flop_rate_.add(*log.flops, log.seconds);
-        const bool stopped = !context_.stopped_by.empty();
-        call(&RunCallback::on_log, log);
-        judge(log);
-        TRIREME_REQUIRE(stopped || context_.stopped_by.empty() || world_.device().is_cpu(),
-                        "a callback has set stopped_by in on_log(), to which GPU ranks come at different "
-                        "steps; set it in on_step_end() or on_evaluate()");
-      });
+  readback_.add({step.loss, step.result.grad_norm, step.result.found_inf, on_host ? at::Tensor() : divisor, step.votes},
+                [this, log, on_host, known](const std::vector<double>& values) mutable {
+                  auto value = values.begin();
+                  log.loss = *value++;
+                  log.grad_norm = *value++;
+                  log.skipped = *value++ != 0;
+                  const double weight = *value++;
+                  log.weight = on_host ? known : weight;
+                  std::copy_n(value, kVotes, log.votes.ranks.begin());
+                  state_.skipped += log.skipped ? 1 : 0;
+                  unrecorded_.read(log.votes.any(Vote::unrecorded));
+                  written_.read(!log.votes.any(Vote::saving));
+                  save_failed_.read(log.votes.any(Vote::save_failed));
+                  state_.epoch_loss.add(log.loss, log.weight);
+                  if (log.flops) flop_rate_.add(*log.flops, log.seconds);
+                  const bool stopped = !context_.stopped_by.empty();
+                  call(&RunCallback::on_log, log);
+                  judge(log);
+                  TRIREME_REQUIRE(stopped || context_.stopped_by.empty() || world_.device().is_cpu(),
+                                  "a callback has set stopped_by in on_log(), to which GPU ranks come at different "
+                                  "steps; set it in on_step_end() or on_evaluate()");
+                });
 }
 
 EpochEnd Trainer::epoch_end(Clock::time_point begin) const {
@@ -242,7 +243,7 @@ void Trainer::validate(const std::optional<Clock::time_point>& epoch_begin) {
   EvalResult eval;
   try {
     stops_.emplace(world_);
-    eval = train::evaluate(booster_, run_, validation_loader(), nullptr, nullptr, [this] { end_if_stopped(); });
+    eval = train::evaluate(run_, validation_loader(), nullptr, nullptr, [this] { end_if_stopped(); });
   } catch (const EvaluationStopped&) {
     context_.stopped_by = StopOnRequest::kBySignal;
     return;

@@ -23,19 +23,18 @@
 
 #include "core/booster/booster.h"
 #include "core/booster/good_checkpoint.h"
+#include "core/booster/vote.h"
 #include "core/checkpoint/background_saver.h"
 #include "core/checkpoint/storage.h"
 #include "core/train/bad_numbers.h"
 #include "core/train/callback.h"
 #include "core/train/export.h"
-#include "core/train/first_report.h"
 #include "core/train/flop_rate.h"
 #include "core/train/predict.h"
 #include "core/train/prepare.h"
 #include "core/train/readback.h"
 #include "core/train/replica_check.h"
 #include "core/train/run_folder.h"
-#include "core/train/save_agreement.h"
 #include "core/train/step_clock.h"
 #include "core/train/stop.h"
 #include "core/train/summary.h"
@@ -96,7 +95,8 @@ class Trainer {
   bool bears_failure(const char* what, std::int64_t step, const std::function<void()>& part);
   void hold_for_save(std::int64_t step, const std::function<void()>& part);
   void record_save(const checkpoint::SavedCheckpoint& saved);
-  void report_state();
+  void vote();
+  void await_writers();
   void poll_save();
   void settle_save();
   void throw_if_unrecorded();
@@ -160,12 +160,12 @@ class Trainer {
   std::int64_t local_samples_ = 0;
   checkpoint::Storage storage_;                       ///< of the run's folder, unless nothing is saved
   std::optional<checkpoint::BackgroundSaver> saver_;  ///< with run.async_save, from the start on
-  SaveAgreement save_agreement_;
-  FirstReport unrecorded_;          ///< rank 0 could not record the run
-  double save_held_s_ = 0;          ///< the time for which the training has waited for the last save
-  std::int64_t saved_step_ = -1;    ///< of this object's last save
-  std::string saved_;               ///< the checkpoint that the run would resume from, or ""
-  std::optional<Agreement> stops_;  ///< of the evaluation in progress
+  LaggedVote written_, save_failed_;                  ///< the part in progress of a background save
+  LaggedVote unrecorded_;                             ///< rank 0 could not record the run
+  double save_held_s_ = 0;                            ///< the time for which the training has waited for the last save
+  std::int64_t saved_step_ = -1;                      ///< of this object's last save
+  std::string saved_;                                 ///< the checkpoint that the run would resume from, or ""
+  std::optional<PolledVote> stops_;                   ///< of the evaluation in progress
   std::int64_t elements_ = 0, padding_ = 0;
   Clock::time_point begin_;
   StepClock clock_;

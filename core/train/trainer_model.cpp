@@ -60,26 +60,26 @@ Boosted& Trainer::boosted() {
 
 data::Loader& Trainer::validation_loader() {
   TRIREME_REQUIRE(p_.data.validation != nullptr, "the Trainer has no evaluation data; pass TrainerInputs::eval");
-  if (!validation_) validation_ = booster_.evaluation_loader(p_.data.validation, p_.eval_batch);
+  if (!validation_) validation_ = run_.evaluation_loader(p_.data.validation, p_.eval_batch);
   return *validation_;
 }
 
 EvalResult Trainer::evaluate(const std::shared_ptr<data::Dataset>& data) {
   boost();
   const auto averaged = run_.use_average();
-  const auto own = data ? booster_.evaluation_loader(p_.plan.collated(data), p_.eval_batch) : nullptr;
+  const auto own = data ? run_.evaluation_loader(p_.plan.collated(data), p_.eval_batch) : nullptr;
   auto& loader = own ? *own : validation_loader();
   EvalResult result;
-  with_deterministic_remedy(p_.config, [&] { result = train::evaluate(booster_, run_, loader); });
+  with_deterministic_remedy(p_.config, [&] { result = train::evaluate(run_, loader); });
   return result;
 }
 
 Predictions Trainer::predict(const std::shared_ptr<data::Dataset>& data) {
   boost();
   const auto averaged = run_.use_average();
-  const auto loader = booster_.evaluation_loader(p_.plan.collated(data), p_.eval_batch);
+  const auto loader = run_.evaluation_loader(p_.plan.collated(data), p_.eval_batch);
   Predictions out;
-  with_deterministic_remedy(p_.config, [&] { out = train::predict(booster_, run_, *loader); });
+  with_deterministic_remedy(p_.config, [&] { out = train::predict(run_, *loader); });
   return out;
 }
 
@@ -87,7 +87,7 @@ void Trainer::save_model(const std::string& folder) {
   boost();
   const auto averaged = run_.use_average();
   checkpoint::on_first_rank(world_, [&] { checkpoint::check_own_model(folder); });
-  export_weights(folder, booster_, run_, exported_texts(p_), p_.config.lora);
+  export_weights(folder, run_, exported_texts(p_), p_.config.lora);
 }
 
 bool Trainer::is_over() const {

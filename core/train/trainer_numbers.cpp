@@ -37,7 +37,7 @@ void Trainer::act_on_numbers(bool all_are_read) {
   }
   if (bad->spike) throw NonFiniteError(fmt::format("{}{}. {}", bad->what, obstacle, bad->remedy));
   const auto steps = run_.loader->steps_per_epoch();
-  const auto report = find_bad_tensor(booster_, run_, (bad->step - 1) / steps, (bad->step - 1) % steps);
+  const auto report = find_bad_tensor(run_, (bad->step - 1) / steps, (bad->step - 1) % steps);
   throw NonFiniteError(fmt::format("{}{}. {}. {}", bad->what, obstacle, report.text,
                                    report.remedy.empty() ? bad->remedy : report.remedy));
 }
@@ -45,7 +45,7 @@ void Trainer::act_on_numbers(bool all_are_read) {
 /// Compares the ranks' copies of the weights after each run.compare_replicas_every steps.
 void Trainer::compare_replicas() {
   if (!is_due(p_.config.run.compare_replicas_every) || world_.size() == 1) return;
-  if (!replicas_) replicas_.emplace(booster_, run_);
+  if (!replicas_) replicas_.emplace(run_);
   replicas_->compare(state_.at.global_step);
 }
 
@@ -54,7 +54,7 @@ void Trainer::return_to(const ReturnToCheckpoint& back) {
   const auto& [from, bad] = back;
   readback_.drain();                  // steps after the bad one, which do not count
   const auto known = state_.numbers;  // more than the checkpoint knows
-  const bool is_evaluated = restore_run(p_, booster_, run_, state_, best_model_, from);
+  const bool is_evaluated = restore_run(p_, run_, state_, best_model_, from);
   numbers_.go_back(known, bad.steps);
   const auto step = state_.at.global_step;
   saved_step_ = step;

@@ -40,8 +40,14 @@ void Trainer::save() {
     else  // the end of the training has to wait for it anyway
       saved = checkpoint::CheckpointSave(folder_->dir(), std::move(contents), keep, booster_.mesh(), storage_).run();
   });
-  save_agreement_.begin();
+  await_writers();
   if (saved) record_save(*saved);
+}
+
+/// From the next step on the votes tell when this part of a background save has ended on all ranks.
+void Trainer::await_writers() {
+  written_.begin();
+  save_failed_.begin();
 }
 
 /// Does a part of a save, of a checkpoint or of the best weights. An error ends the run, or it is reported and the
@@ -66,7 +72,7 @@ bool Trainer::bears_failure(const char* what, std::int64_t step, const std::func
 /// cannot be written.
 bool Trainer::keep_best() {
   return bears_failure("best weights", state_.at.global_step, [&] {
-    const auto warning = best_model_.save(booster_, run_);
+    const auto warning = best_model_.save(run_);
     if (!warning.empty()) p_.log.warn("the best weights are saved, but a power failure may undo it: {}", warning);
   });
 }
@@ -134,22 +140,24 @@ std::string Trainer::what_is_unsaved(std::int64_t step) const {
   return fmt::format("nothing was saved since step {}, and the run can go on from {}", step, saved_);
 }
 
-/// Before a step: what this rank tells the others with its loss.
-void Trainer::report_state() {
-  booster_.report_error(!folder_->problem().empty());
-  if (saver_ && !saver_->is_idle())
-    booster_.report_save({.is_busy = saver_->is_busy(), .has_failed = saver_->has_failed()});
+/// Before a step.
+void Trainer::vote() {
+  booster_.vote(Vote::unrecorded, !folder_->problem().empty());
+  if (!saver_ || saver_->is_idle()) return;
+  booster_.vote(Vote::saving, saver_->is_busy());
+  booster_.vote(Vote::save_failed, saver_->has_failed());
 }
 
 /// After a step: goes on with the checkpoint in flight, once all ranks have ended a part of it.
 void Trainer::poll_save() {
   if (!saver_) return;
-  const auto end = save_agreement_.launched(Readback::lag(world_.device()));
-  if (saver_->is_idle() || end == SaveAgreement::End::none) return;
+  const auto lag = Readback::lag(world_.device());
+  const bool written = written_.launched(lag), failed = save_failed_.launched(lag);
+  if (saver_->is_idle() || !(written || failed)) return;
   const StepClock::Pause pause(clock_);
   std::optional<checkpoint::SavedCheckpoint> saved;
-  hold_for_save(saver_->step(), [&] { saved = saver_->advance(end == SaveAgreement::End::failed); });
-  save_agreement_.begin();  // of the next part
+  hold_for_save(saver_->step(), [&] { saved = saver_->advance(failed); });
+  await_writers();  // of the next part
   if (saved) record_save(*saved);
 }
 

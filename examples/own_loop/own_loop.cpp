@@ -58,18 +58,16 @@ int train(trireme::comm::World& world, const std::string& dir, std::int64_t epoc
   auto run = booster.boost({.source = {.model = nn::adapt(net)}, .task = trireme::task_of(focal), .data = rings});
 
   const trireme::checkpoint::OutputFolder output(dir, world.rank());
-  if (booster.load(run, dir)) booster.log().note("goes on after step {}", run.step);
-  const auto steps = run.loader->steps_per_epoch();
-  for (auto epoch = run.step / steps; epoch < epochs; ++epoch) {
+  if (run.load(dir)) booster.log().note("goes on after step {}", run.step);
+  for (const auto epoch : run.epochs(epochs)) {
     at::Tensor loss;
-    run.loader->start_epoch(epoch, run.step % steps);
-    while (const auto batch = run.loader->next()) loss = booster.train_step(run, *batch).loss;
-    booster.log().note("epoch {}  loss {:.12f}", epoch + 1, loss.item<double>());
-    booster.save(run, dir);
+    for (const auto& batch : epoch) loss = run.train_step(batch).loss;
+    booster.log().note("epoch {}  loss {:.12f}", epoch.number() + 1, loss.item<double>());
+    run.save(dir);
   }
 
   const auto task = trireme::tasks::classification();
-  const auto score = trireme::train::evaluate(booster, run, *booster.evaluation_loader(rings, 60), task.get());
+  const auto score = trireme::train::evaluate(run, *run.evaluation_loader(rings, 60), task.get());
   booster.log().note("accuracy {:.1f} %", 100 * score.value("accuracy"));
   return 0;
 }

@@ -101,16 +101,13 @@ int train(Run given, trireme::comm::World& world) {
   booster.log().note("{}", booster.mesh().formula());
   for (const auto& note : run.model->report().notes) booster.log().note("{}", note);
 
-  const auto last = train.max_steps.value_or(train.epochs * run.loader->steps_per_epoch());
-  for (std::int64_t epoch = 0; run.step < last; ++epoch) {
-    run.loader->start_epoch(epoch);
-    while (const auto batch = run.step < last ? run.loader->next() : std::nullopt) {
-      const auto loss = booster.train_step(run, *batch).loss;
+  for (const auto epoch : run.epochs())
+    for (const auto& batch : epoch) {
+      const auto loss = run.train_step(batch).loss;
       if (run.step <= 5 || run.step % 100 == 0)
         booster.log().note("step {:3}  loss {:.15f}", run.step, loss.item<double>());
     }
-  }
-  const auto score = trireme::train::evaluate(booster, run, *booster.evaluation_loader(lines, 32));
+  const auto score = trireme::train::evaluate(run, *run.evaluation_loader(lines, 32));
   booster.log().note("accuracy {:.1f} %, loss {:.15f}", 100 * score.value("accuracy"), score.loss);
   return 0;
 }

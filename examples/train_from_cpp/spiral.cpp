@@ -75,17 +75,16 @@ int train(trireme::comm::World& world) {
   auto run = booster.boost(
       {.source = {.model = std::make_shared<Net>()}, .task = trireme::tasks::classification(), .data = points});
 
-  at::Tensor loss;
-  for (std::int64_t epoch = 0; epoch < booster.options().train.epochs; ++epoch) {
-    run.loader->start_epoch(epoch);
-    while (const auto batch = run.loader->next()) loss = booster.train_step(run, *batch).loss;
-    booster.log().note("epoch {:2}  loss {:.6f}", epoch + 1, loss.item<double>());
+  for (const auto epoch : run.epochs()) {
+    at::Tensor loss;
+    for (const auto& batch : epoch) loss = run.train_step(batch).loss;
+    booster.log().note("epoch {:2}  loss {:.6f}", epoch.number() + 1, loss.item<double>());
   }
 
   // Each rank has its own share of the points: count the correct ones and sum over the ranks.
   run.model->train(false);
   auto right = at::zeros({1}, at::TensorOptions(at::kLong).device(world.device()));
-  const auto test = booster.evaluation_loader(points, 90);
+  const auto test = run.evaluation_loader(points, 90);
   test->start_epoch(0);
   while (const auto step = test->next())
     for (const auto& batch : step->micro)

@@ -66,11 +66,11 @@ TEST(HostSync, DoesNotHappenInAStep) {
       run.loader->start_epoch(0);
       while (auto batch = run.loader->next()) batches.push_back(std::move(*batch));
       ASSERT_EQ(batches.size(), kWarmUp + kSteps);
-      for (std::size_t i = 0; i < kWarmUp; ++i) booster.train_step(run, batches[i]);
+      for (std::size_t i = 0; i < kWarmUp; ++i) run.train_step(batches[i]);
       const NoSynchronisation watch;
       for (std::size_t i = kWarmUp; i < batches.size(); ++i) {
         try {
-          booster.train_step(run, batches[i]);
+          run.train_step(batches[i]);
         } catch (const std::exception& error) {
           ADD_FAILURE() << "step " << i + 1 << " waits for the device: " << error.what();
           break;

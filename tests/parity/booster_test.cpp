@@ -71,12 +71,14 @@ struct InLayout {
     out.optimizer.method = optim::hybrid_adam({.eps = 1e-4});
     return out;
   }
-  data::StepBatch batch(std::int64_t step) {
-    const auto steps = boosted.loader->steps_per_epoch();
-    boosted.loader->start_epoch(step / steps, step % steps);
-    return *boosted.loader->next();
+  data::StepBatch batch(std::int64_t step) { return batch_of(boosted, step); }
+  static data::StepBatch batch_of(Boosted& run, std::int64_t step) {
+    const auto steps = run.loader->steps_per_epoch();
+    run.loader->start_epoch(step / steps, step % steps);
+    return *run.loader->next();
   }
-  Named weights() { return gathered(boosted.model->weights(), booster.mesh()); }
+  Named weights() { return weights_of(boosted); }
+  static Named weights_of(Boosted& run) { return gathered(run.model->weights(), run.booster->mesh()); }
   void update() {
     boosted.optimizer->step(boosted.lr_schedule->lr(boosted.step++));
     boosted.optimizer->zero_grad();
@@ -116,7 +118,7 @@ class ParityBooster : public testing::TestWithParam<TaskLayout> {
     InLayout run(GetParam(), of);
     losses.clear();
     for (std::int64_t step = 0; step < kSteps; ++step)
-      losses.push_back(run.booster.train_step(run.boosted, run.batch(step)).loss.item<double>());
+      losses.push_back(run.boosted.train_step(run.batch(step)).loss.item<double>());
     return run.weights();
   }
   static void expect_equal(const Named& got, const Named& expected) {
@@ -133,7 +135,7 @@ TEST_P(ParityBooster, ExecutesASchedule) {
   for (std::int64_t step = 0; step < kSteps; ++step) {
     const auto batch = run.batch(step);
     const auto weights = run.weights();
-    const auto [loss, outputs] = run.booster.execute_pipeline(run.boosted, batch, {.return_outputs = true});
+    const auto [loss, outputs] = run.boosted.execute_pipeline(batch, {.return_outputs = true});
     EXPECT_NEAR(loss.item<double>(), losses[static_cast<std::size_t>(step)], kBound);
     const auto with_outputs = at::full({}, static_cast<std::int64_t>(outputs.size()), at::kLong);
     world().group().all_reduce(with_outputs);
@@ -161,19 +163,34 @@ TEST_P(ParityBooster, RunsMicrobatchesOneByOne) {
   for (std::int64_t step = 0; step < kSteps; ++step) {
     const auto batch = run.batch(step);
     if (run.boosted.model->is_pipeline()) {
-      EXPECT_THROW(run.booster.backward(run.boosted, at::Tensor(), batch.micro.front()), Error);
+      EXPECT_THROW(run.boosted.backward(at::Tensor(), batch.micro.front()), Error);
       return;
     }
     for (std::size_t i = 0; i < batch.micro.size(); ++i) {
       const auto local = i + 1 < batch.micro.size() && !run.boosted.model->reduces_each_microbatch()
-                             ? run.booster.no_sync(run.boosted)
+                             ? run.boosted.no_sync()
                              : ScopeGuard({});
       const auto loss = run.boosted.criterion(run.boosted.model->forward(batch.micro[i]), batch.micro[i]);
-      run.booster.backward(run.boosted, loss, batch.micro[i]);
+      run.boosted.backward(loss, batch.micro[i]);
     }
     run.update();
   }
   expect_equal(run.weights(), wanted);
+}
+
+// Steps of the two alternate, and the second one is boosted after the first has begun.
+TEST_P(ParityBooster, ATeacherAndAStudentDoNotSeeEachOther) {
+  const Decoder other("gpt2");
+  const auto of_teacher = expected(decoder), of_student = expected(other);
+  InLayout run(GetParam(), decoder);
+  run.boosted.train_step(run.batch(0));
+  auto student = run.booster.boost(other.inputs());
+  for (std::int64_t step = 0; step < kSteps; ++step) {
+    student.train_step(InLayout::batch_of(student, step));
+    if (step > 0) run.boosted.train_step(run.batch(step));
+  }
+  expect_equal(run.weights(), of_teacher);
+  expect_equal(InLayout::weights_of(student), of_student);
 }
 
 /// Expects that DIR/model.safetensors holds these weights, those of a GPT-2's Conv1D layers transposed.
@@ -197,18 +214,17 @@ TEST_P(ParityBooster, SavesAndLoadsModelAndOptimizer) {
     for (const auto& [from, to] : {std::pair{GetParam(), plain}, std::pair{plain, GetParam()}}) {
       {
         InLayout run(from, of);
-        for (std::int64_t step = 0; step < 2; ++step) run.booster.train_step(run.boosted, run.batch(step));
-        run.booster.save_model(run.boosted, dir, {{"note.txt", "saved"}});
-        run.booster.save_optimizer(run.boosted, optimizer);
+        for (std::int64_t step = 0; step < 2; ++step) run.boosted.train_step(run.batch(step));
+        run.boosted.save_model(dir, {{"note.txt", "saved"}});
+        run.boosted.save_optimizer(optimizer);
         const auto weights = run.weights();
         world().group().barrier();
         expect_layout_of_hugging_face(dir, weights);
       }
       InLayout run(to, of);
-      run.booster.load_model(run.boosted, dir);
-      run.booster.load_optimizer(run.boosted, optimizer);
-      for (run.boosted.step = 2; run.boosted.step < kSteps;)
-        run.booster.train_step(run.boosted, run.batch(run.boosted.step));
+      run.boosted.load_model(dir);
+      run.boosted.load_optimizer(optimizer);
+      for (run.boosted.step = 2; run.boosted.step < kSteps;) run.boosted.train_step(run.batch(run.boosted.step));
       expect_equal(run.weights(), wanted);
       world().group().barrier();
     }

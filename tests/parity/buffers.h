@@ -80,7 +80,7 @@ struct Training {
     while (run.step < step) {
       run.loader->start_epoch(run.step / steps, run.step % steps);
       for (auto batch = run.loader->next(); batch && run.step < step; batch = run.loader->next())
-        booster.train_step(run, *batch);
+        run.train_step(*batch);
     }
   }
   Named state() { return gathered(run.model->state_dict(), booster.mesh()); }

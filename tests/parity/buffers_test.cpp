@@ -113,11 +113,11 @@ TEST_P(Buffers, AreResumedBitForBit) {
   world().group().barrier();
   Training straight(GetParam(), adapted());
   straight.train_to(kSteps / 2);
-  straight.booster.save(straight.run, folder.string());
+  straight.run.save(folder.string());
   world().group().barrier();
   straight.train_to(kSteps);
   Training resumed(GetParam(), adapted());
-  ASSERT_TRUE(resumed.booster.load(resumed.run, folder.string()));
+  ASSERT_TRUE(resumed.run.load(folder.string()));
   EXPECT_EQ(resumed.run.step, kSteps / 2);
   resumed.train_to(kSteps);
   expect_bitwise(resumed.state(), straight.state());
@@ -167,13 +167,13 @@ TEST_P(Buffers, AreRestoredAfterASkippedStep) {
     for (auto& micro : batch->micro)
       for (auto& [name, input] : micro.inputs)
         if (!input.is_meta()) input.fill_(NAN);
-    const auto step = training.booster.train_step(training.run, *batch);
+    const auto step = training.run.train_step(*batch);
     EXPECT_NE(step.result.found_inf.item<double>(), 0);
     bool restored = true;
     for (const auto& [name, value] : training.state()) restored = restored && at::equal(value, before.at(name));
     EXPECT_EQ(restored, skips);
     training.run.loader->start_epoch(0, 1);
-    (void)training.booster.train_step(training.run, *training.run.loader->next());
+    (void)training.run.train_step(*training.run.loader->next());
     bool changed = false;
     for (const auto& [name, value] : training.state()) changed = changed || !at::equal(value, before.at(name));
     EXPECT_TRUE(changed);

@@ -94,7 +94,7 @@ TEST_P(LowPrecision, IsEqualOverTheRanks) {
   const Case c{.name = "equal", .precision = GetParam().precision};
   Booster booster(world(), make_plugin(c), make_options(c));
   auto run = booster.boost(make_inputs(c));
-  for_steps(c, run, [&](const data::StepBatch& batch) { booster.train_step(run, batch); });
+  for_steps(c, run, [&](const data::StepBatch& batch) { run.train_step(batch); });
   std::vector<at::Tensor> sums;
   for (const auto& slice : run.model->weights()) sums.push_back(slice.value.detach().to(at::kDouble).sum());
   auto extremes = at::stack({at::stack(sums), -at::stack(sums)});
@@ -165,9 +165,9 @@ TEST(DataParallelRules, EvaluationCountsEachSampleOnce) {
     return std::get<1>(logits.topk(k, -1)).eq(wanted).sum().item<double>() / static_cast<double>(labels.size());
   };
   for (const std::int64_t batch : {1, 3, 19}) {
-    auto loader = booster.evaluation_loader(data, batch);
+    auto loader = run.evaluation_loader(data, batch);
     const auto task = tasks::classification({.data = data->spec(), .topk = 3});
-    const auto result = train::evaluate(booster, run, *loader, task.get());
+    const auto result = train::evaluate(run, *loader, task.get());
     EXPECT_EQ(result.samples, 19);
     EXPECT_NEAR(result.loss, loss, 1e-12 * loss);
     EXPECT_DOUBLE_EQ(result.value("accuracy"), hits(1));

@@ -42,7 +42,7 @@ Run run(const Case& c) {
   Run out;
   for_steps(c, boosted, [&](const data::StepBatch& batch) {
     const auto before = sent("dp", "all_gather");
-    booster.train_step(boosted, batch);
+    boosted.train_step(batch);
     out.gathered = sent("dp", "all_gather") - before;
   });
   auto peak = at::tensor({meter.peak()}, at::kLong);

@@ -195,8 +195,8 @@ TEST(GeminiRules, EvaluatesWithEmptyBatches) {
   auto run = booster.boost(make_inputs(c));
   double loss = 0;
   for (const std::int64_t batch : {1, 3, 19}) {
-    auto loader = booster.evaluation_loader(make_data(c), batch);
-    const auto result = train::evaluate(booster, run, *loader);
+    auto loader = run.evaluation_loader(make_data(c), batch);
+    const auto result = train::evaluate(run, *loader);
     EXPECT_EQ(result.samples, 19);
     if (loss != 0) {
       EXPECT_NEAR(result.loss, loss, 1e-12 * loss);

@@ -62,7 +62,7 @@ Sent step(Booster& booster, Boosted& run, bool narrow = false) {
   auto batch = *run.loader->next();
   if (narrow)
     for (auto& micro : batch.micro) micro.inputs.set("pixel_values", micro.inputs["pixel_values"].narrow(3, 0, 11));
-  booster.train_step(run, batch);
+  run.train_step(batch);
   const auto k = static_cast<double>(batch.micro.size());
   return {(elements("all_gather") - gathered) / k, (elements("reduce_scatter") - reduced) / k};
 }
@@ -119,7 +119,7 @@ TEST_P(HybridGathered, MemoryAndTrafficMatchTheFormulas) {
   }
   // The recorded order of the blocks survives an evaluation in between.
   for (int i = 0; i < 2; ++i) {
-    train::evaluate(booster, run, *booster.evaluation_loader(make_data(c), 4));
+    train::evaluate(run, *run.evaluation_loader(make_data(c), 4));
     const auto again = step(booster, run);
     EXPECT_EQ(again.gathered, sent.gathered);
     EXPECT_EQ(again.reduced, sent.reduced);

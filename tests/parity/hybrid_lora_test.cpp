@@ -67,7 +67,7 @@ TEST(AdapterReduction, ReducesTheTrainedWeights) {
   run.loader->start_epoch(0);
   const auto batch = run.loader->next();
   const auto before = sent("dp", "all_reduce");
-  booster.train_step(run, *batch);
+  run.train_step(*batch);
   const auto reduced = sent("dp", "all_reduce") - before;
   EXPECT_GE(reduced, trained);
   EXPECT_LE(reduced, trained + 8);

@@ -152,7 +152,7 @@ TEST(HybridReduction, DifferentGradientsAreNamed) {
     const auto& dp = booster.mesh().group("dp");
     if (dp.size() == 1) continue;
     run.loader->start_epoch(0);
-    booster.forward_backward(run, *run.loader->next());
+    run.forward_backward(*run.loader->next());
     const auto gradients = run.model->gradients();
     if (dp.rank() == 1) gradients.front().value.add_(1e-6);
     try {

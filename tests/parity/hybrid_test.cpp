@@ -141,7 +141,7 @@ TEST(HybridRules, AUsersCriterionGetsCompleteLogits) {
     });
     auto run = booster.boost(std::move(inputs));
     run.loader->start_epoch(0);
-    const auto loss = booster.train_step(run, *run.loader->next()).loss.item<double>();
+    const auto loss = run.train_step(*run.loader->next()).loss.item<double>();
     EXPECT_EQ(classes, 5);
     EXPECT_NEAR(loss, reference(c).losses.front(), kBound * loss);
   }
@@ -162,7 +162,7 @@ TEST(HybridRules, ShardedLogitsNeedTheGivenCrossEntropy) {
     inputs.task = std::make_shared<Liar>();
     auto run = booster.boost(std::move(inputs));
     run.loader->start_epoch(0);
-    EXPECT_THROW(booster.train_step(run, *run.loader->next()), ConfigError);
+    EXPECT_THROW(run.train_step(*run.loader->next()), ConfigError);
   }
 }
 
@@ -182,7 +182,7 @@ TEST(HybridRules, TrafficMatchesTheFormulas) {
     const auto batch = *run.loader->next();
     const auto b = static_cast<std::uint64_t>(batch.micro.front().size());
     const auto reduced = sent("tp", "all_reduce"), gathered = sent("tp", "all_gather");
-    booster.train_step(run, batch);
+    run.train_step(batch);
     const std::uint64_t n = 10, h = static_cast<std::uint64_t>(c.hidden), l = 3, k = 5;
     const auto forward = (l - 1) * 2 * b * n * h + 2 * b * h;
     const auto backward = l * b * n * h + (l - 1) * b * n * h + b * h + b * h;  // attention, MLP, classifier
@@ -208,7 +208,7 @@ TEST(HybridRules, PartialRecomputeCoversTheFirstBlocks) {
     run.loader->start_epoch(0);
     const auto batch = *run.loader->next();
     const auto before = sent("tp", "all_reduce");
-    booster.train_step(run, batch);
+    run.train_step(batch);
     const std::uint64_t layer = 2 * static_cast<std::uint64_t>(batch.micro.front().size()) * 10 * 24;
     return std::pair{sent("tp", "all_reduce") - before, layer};
   };
@@ -275,7 +275,7 @@ TEST(HybridRules, ADropoutOfShardedFeaturesNeedsItsRole) {
     auto run = booster.boost(std::move(inputs));
     run.loader->start_epoch(0);
     try {
-      booster.train_step(run, *run.loader->next());
+      run.train_step(*run.loader->next());
       FAIL() << "the mask of a slice was drawn as if for the whole";
     } catch (const ConfigError& error) {
       EXPECT_NE(std::string(error.what()).find("give it the role sharded_dropout"), std::string::npos) << error.what();

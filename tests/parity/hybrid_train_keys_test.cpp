@@ -82,7 +82,7 @@ TEST(TrainKeysRules, PartOfTheBlocksIsRecomputed) {
       inputs.source.model = nn::adapt(layers);
       auto run = booster.boost(std::move(inputs));
       run.loader->start_epoch(0);
-      booster.train_step(run, *run.loader->next());
+      run.train_step(*run.loader->next());
       EXPECT_EQ(passes, 4 + again);
     }
 }

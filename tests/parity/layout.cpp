@@ -167,12 +167,12 @@ static void run_in_two(const Case& c, Booster& booster, Boosted& run, const data
   if (half > 0) {
     const auto local = c.reduce_each ? ScopeGuard({}) : run.model->no_sync();
     const auto before = reduced();
-    booster.forward_backward(run, first);
+    run.forward_backward(first);
     if (!c.reduce_each) {
       EXPECT_EQ(reduced(), before);
     }
   }
-  booster.forward_backward(run, second);
+  run.forward_backward(second);
 }
 
 Trace by_pieces(const Case& c) {
@@ -200,9 +200,8 @@ Trace by_train_step(const Case& c) {
   Booster booster(world(), make_plugin(c), make_options(c));
   auto run = booster.boost(make_inputs(c));
   Trace trace;
-  for_steps(c, run, [&](const data::StepBatch& batch) {
-    trace.losses.push_back(booster.train_step(run, batch).loss.item<double>());
-  });
+  for_steps(c, run,
+            [&](const data::StepBatch& batch) { trace.losses.push_back(run.train_step(batch).loss.item<double>()); });
   trace.weights = gathered(run.model->weights(), booster.mesh());
   return trace;
 }
@@ -212,7 +211,7 @@ Held one_step(const Case& c) {
   auto run = booster.boost(make_inputs(c));
   run.loader->start_epoch(0);
   const auto reduced = sent("dp", "reduce_scatter"), gathered = sent("dp", "all_gather");
-  booster.train_step(run, *run.loader->next());
+  run.train_step(*run.loader->next());
   return {run.model->report().parameter_bytes, run.optimizer->report().gradient_bytes,
           run.optimizer->report().state_bytes, sent("dp", "reduce_scatter") - reduced,
           sent("dp", "all_gather") - gathered, run.model->report().peak_gathered_bytes};
@@ -265,7 +264,7 @@ void expect_not_finite_is_skipped(Case c) {
   for_steps(c, run, [&](const data::StepBatch& batch) {
     spoil = run.step == 1 ? std::numeric_limits<double>::quiet_NaN() : run.step == 3 ? 1e200 : 1;
     const bool good = spoil == 1;
-    const auto norm = booster.train_step(run, batch).result.grad_norm.item<double>();
+    const auto norm = run.train_step(batch).result.grad_norm.item<double>();
     EXPECT_EQ(std::isfinite(norm), good) << c.name;
     auto after = held();
     bool changed = false;
@@ -284,7 +283,7 @@ void expect_evaluation_of_torch_ddp(const Case& c) {
   const auto score = [&](const Case& layout, comm::World& ranks) {
     Booster booster(ranks, make_plugin(layout), make_options(layout));
     auto run = booster.boost(make_inputs(layout));
-    return train::evaluate(booster, run, *booster.evaluation_loader(make_data(layout), 3));
+    return train::evaluate(run, *run.evaluation_loader(make_data(layout), 3));
   };
   auto plain = c;
   plain.plugin_name = "torch_ddp";

@@ -26,7 +26,7 @@ Named trained_without(const std::set<std::int64_t>& without, std::int64_t epochs
       if (without.contains(run.step + 1))
         ++run.step;
       else
-        booster.train_step(run, *batch);
+        run.train_step(*batch);
   }
   Named out;
   for (const auto& [placement, value] : run.model->weights()) out[placement.name] = value.detach().clone();

@@ -321,7 +321,7 @@ TEST_P(Recipes, AreThoseOfOneProcess) {
   const auto steps = run.loader->steps_per_epoch();
   while (run.step < kTrainSteps) {
     run.loader->start_epoch(run.step / steps, run.step % steps);
-    const auto loss = booster.train_step(run, *run.loader->next()).loss.item<double>();
+    const auto loss = run.train_step(*run.loader->next()).loss.item<double>();
     EXPECT_NEAR(loss, expected.losses.at(static_cast<std::size_t>(run.step - 1)), kBound * loss) << "step " << run.step;
   }
   const auto expect = [](const Named& got, const Named& want, const char* what) {

@@ -190,7 +190,7 @@ TEST_F(ReplicasRules, GiveTheSameBitsEachTime) {
   const auto weights_of = [](const Case& c, BoostInputs inputs) {
     Booster booster(world(), make_plugin(c), make_options(c));
     auto run = booster.boost(std::move(inputs));
-    for_steps(c, run, [&](const data::StepBatch& batch) { booster.train_step(run, batch); });
+    for_steps(c, run, [&](const data::StepBatch& batch) { run.train_step(batch); });
     return gathered(run.model->weights(), booster.mesh());
   };
   const auto check = [&](const Case& c, const std::function<BoostInputs()>& inputs) {
@@ -220,7 +220,7 @@ TEST_F(ReplicasRules, AnErrorOnTheirThreadsReachesTheCallerOnce) {
       trouble->forward = forward;
       trouble->backward = !forward;
       try {
-        booster.train_step(run, batch);
+        run.train_step(batch);
         ADD_FAILURE() << "no error";
       } catch (const DataError& error) {
         EXPECT_EQ(error.what(), fmt::format("{} pass of sample {}", forward ? "forward" : "backward", first));
@@ -228,7 +228,7 @@ TEST_F(ReplicasRules, AnErrorOnTheirThreadsReachesTheCallerOnce) {
       run.optimizer->zero_grad();
       trouble->forward = trouble->backward = false;
     }
-    booster.train_step(run, batch);
+    run.train_step(batch);
     return gathered(run.model->weights(), booster.mesh());
   };
   const auto expected = weights_after(false);
@@ -249,7 +249,7 @@ TEST_F(ReplicasRules, BuffersAreTheFirstReplicas) {
     first.inputs = {{"pixel_values", first.inputs.front().narrow(0, 0, 3)}};
     first.sample_ids = first.sample_ids.narrow(0, 0, 3);
     expected.model->forward(first);
-    booster.forward_backward(run, batch);
+    run.forward_backward(batch);
     const auto got = nn::buffers(run.model->module()), want = nn::buffers(expected.model->module());
     ASSERT_EQ(got.size(), 3U);
     for (std::size_t i = 0; i < got.size(); ++i)

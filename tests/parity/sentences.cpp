@@ -148,7 +148,7 @@ void expect_same_on_sentences(const TaskLayout& layout, const MakeModel& make_mo
   TrainedOnSentences got;
   for (std::int64_t step = 0; step < kTrainSteps; ++step) {
     run.loader->start_epoch(step / run.loader->steps_per_epoch(), step % run.loader->steps_per_epoch());
-    got.losses.push_back(booster.train_step(run, *run.loader->next()).loss.item<double>());
+    got.losses.push_back(run.train_step(*run.loader->next()).loss.item<double>());
   }
   for (std::size_t step = 0; step < expected.losses.size(); ++step)
     EXPECT_NEAR(got.losses.at(step), expected.losses[step], kBound * expected.losses[step]) << "step " << step + 1;
@@ -159,8 +159,8 @@ void expect_same_on_sentences(const TaskLayout& layout, const MakeModel& make_mo
     EXPECT_TRUE(at::equal(weights.at(frozen), expected.weights.at(frozen))) << "frozen " << frozen << " has changed";
 
   // An evaluation does not depend on the batch size.
-  const auto few = train::evaluate(booster, run, *booster.evaluation_loader(data, 3));
-  const auto many = train::evaluate(booster, run, *booster.evaluation_loader(data, 7));
+  const auto few = train::evaluate(run, *run.evaluation_loader(data, 3));
+  const auto many = train::evaluate(run, *run.evaluation_loader(data, 7));
   EXPECT_EQ(few.samples, data->size());
   EXPECT_NEAR(few.loss, many.loss, kBound * few.loss);
   ASSERT_EQ(few.metrics.size(), task_for(task)->metrics().size());

@@ -153,7 +153,7 @@ std::map<std::string, std::uint64_t> sent_in_a_step(const Case& c, const std::st
   const auto batch = *run.loader->next();
   samples = static_cast<std::uint64_t>(batch.micro.front().size());
   const auto before = totals();
-  booster.train_step(run, batch);
+  run.train_step(batch);
   auto sent = totals();
   for (const auto& [op, elements] : before) sent[op] -= elements;
   return sent;

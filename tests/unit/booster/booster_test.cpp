@@ -20,6 +20,7 @@
 #include "core/nn/adapt.h"
 #include "core/nn/block.h"
 #include "core/nn/criterion.h"
+#include "core/nn/linear.h"
 #include "core/optim/curves.h"
 #include "core/optim/sgd.h"
 
@@ -81,12 +82,68 @@ TEST(Booster, AUsersWeightIsSummedOverTheGlobalBatch) {
   const auto step = *run.loader->next();
   for (const auto& micro : step.micro) EXPECT_EQ(micro.global_weight.item<double>(), 0 + 1 + 2 + 3);
   // Batches of another loader get it by set_global_weight().
-  const auto other = booster.evaluation_loader(std::make_shared<ZeroDataset>(), 4);
+  const auto other = run.evaluation_loader(std::make_shared<ZeroDataset>(), 4);
   other->start_epoch(0);
   auto batch = *other->next();
   EXPECT_EQ(batch.micro.front().global_weight.item<double>(), 4);
-  booster.set_global_weight(run, batch);
+  run.set_global_weight(batch);
   EXPECT_EQ(batch.micro.front().global_weight.item<double>(), 0 + 1 + 2 + 3);
+}
+
+class Line : public nn::Block {
+ public:
+  Line() : linear_(register_module("linear", std::make_shared<nn::Linear>(nn::Linear::Options{.in = 2, .out = 3}))) {}
+  nn::Tensors forward(nn::Tensors inputs, const nn::Context& context) override {
+    return {linear_->forward(inputs[0], context)};
+  }
+
+ private:
+  std::shared_ptr<nn::Linear> linear_;
+};
+
+/// A model whose blocks may all read a padding mask.
+class Masked : public nn::Model {
+ public:
+  Masked() { add_block(register_module("line", std::make_shared<Line>())); }
+  std::vector<std::string> side_input_names() const override { return {"mask"}; }
+};
+
+TEST(Booster, EachRunHasInputsOfItsOwn) {
+  const auto world = launch();
+  Booster booster(*world, std::make_unique<Bare>(), {.train = {.global_batch = 4}});
+  auto inputs = zero_inputs();
+  inputs.source.model = std::make_shared<Masked>();
+  const auto masked = booster.boost(std::move(inputs)), plain = booster.boost(zero_inputs());
+  EXPECT_EQ(masked.loader_options().side_inputs, std::vector<std::string>{"mask"});
+  EXPECT_EQ(plain.loader_options().side_inputs, std::vector<std::string>());
+}
+
+TEST(Booster, GoesThroughTheEpochsThatAreLeft) {
+  const auto world = launch();
+  struct Row {
+    std::int64_t step, epochs;
+    std::optional<std::int64_t> max_steps;
+    std::vector<std::pair<std::int64_t, std::size_t>> expected;  ///< epochs, and how many batches of each
+  };
+  // Eight samples in steps of 3, 3 and 2.
+  for (const auto& [step, epochs, max_steps, expected] : std::vector<Row>{{0, 2, {}, {{0, 3}, {1, 3}}},
+                                                                          {2, 2, {}, {{0, 1}, {1, 3}}},
+                                                                          {3, 2, {}, {{1, 3}}},
+                                                                          {4, 3, 8, {{1, 2}, {2, 2}}},
+                                                                          {6, 2, {}, {}},
+                                                                          {5, 3, 4, {}}}) {
+    SCOPED_TRACE(step);
+    Booster booster(*world, std::make_unique<Bare>(),
+                    {.train = {.epochs = epochs, .max_steps = max_steps, .global_batch = 3}});
+    auto run = booster.boost(zero_inputs());
+    run.step = step;
+    std::vector<std::pair<std::int64_t, std::size_t>> got;
+    for (const auto epoch : run.epochs()) {
+      got.emplace_back(epoch.number(), 0);
+      for (const auto& batch : epoch) got.back().second += batch.global_samples > 0 ? 1 : 0;
+    }
+    EXPECT_EQ(got, expected);
+  }
 }
 
 TEST(Booster, LoadersFollowTheOptions) {
@@ -103,7 +160,7 @@ TEST(Booster, LoadersFollowTheOptions) {
   EXPECT_FALSE(training.shuffle);
   EXPECT_TRUE(training.drop_last);
   EXPECT_TRUE(training.augment);
-  const auto evaluation = booster.evaluation_loader(std::make_shared<ZeroDataset>(), 2)->options();
+  const auto evaluation = run.evaluation_loader(std::make_shared<ZeroDataset>(), 2)->options();
   for (const auto& options : {training, evaluation}) {
     EXPECT_EQ(options.workers, 3);
     EXPECT_EQ(options.prefetch, 5);
@@ -196,8 +253,7 @@ TEST(Booster, ReportsWrongCalls) {
             std::string::npos);
   auto run = booster.boost(zero_inputs());
   EXPECT_NE(usage_error([&] { run.loader->next(); }).find("call start_epoch(epoch) first"), std::string::npos);
-  EXPECT_NE(usage_error([&] { booster.save(run, "/none", 0); }).find("at least one checkpoint is kept"),
-            std::string::npos);
+  EXPECT_NE(usage_error([&] { run.save("/none", 0); }).find("at least one checkpoint is kept"), std::string::npos);
   EXPECT_NE(usage_error([&] { run.loader->start_epoch(0, 3); }).find("this one has 2 steps"), std::string::npos);
   const auto model = nn::adapt(torch::nn::Sequential(torch::nn::Linear(2, 3)));
   const auto x = at::ones({1, 2});

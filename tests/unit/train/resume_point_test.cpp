@@ -155,7 +155,7 @@ TEST(ResumePoint, ARestartGoesOnWithWhatTheStartBeforeLeft) {
 
 struct SaveLikeALoop : RunCallback {
   explicit SaveLikeALoop(std::string to) : dir(std::move(to)) {}
-  void on_finish(RunContext& run, const RunResult& /*result*/) override { run.booster.save(run.boosted, dir); }
+  void on_finish(RunContext& run, const RunResult& /*result*/) override { run.boosted.save(dir); }
   std::string dir;
 };
 

@@ -22,14 +22,14 @@ namespace {
 
 using namespace testing_tools;
 
-TEST(Agreement, CountsFromTheLagOn) {
+TEST(PolledVote, CountsFromTheLagOn) {
   const auto world = comm::World::start({}, {.device = "cpu"});
-  Agreement agreement(*world);
+  PolledVote vote(*world);
   const auto lag = Readback::lag(world->device());
   EXPECT_EQ(lag, 0);  // the answer is there at once
   const std::size_t late = 7;
   for (std::size_t call = 0; call < 20; ++call)
-    EXPECT_EQ(agreement.any(call == late || call > late + 2), call >= late + static_cast<std::size_t>(lag)) << call;
+    EXPECT_EQ(vote.any(call == late || call > late + 2), call >= late + static_cast<std::size_t>(lag)) << call;
   EXPECT_EQ(Readback::lag(at::kCUDA), 4);
 }
 

@@ -15,8 +15,6 @@
 #include "core/base/error.h"
 #include "core/checkpoint/checkpoint_folders.h"
 #include "core/checkpoint/files.h"
-#include "core/train/first_report.h"
-#include "core/train/save_agreement.h"
 #include "core/train/stop.h"
 #include "tests/file_limit.h"
 #include "tests/unit/checkpoint/folder.h"
@@ -33,46 +31,6 @@ using checkpoint::TestFolder;
 using testing_tools::kFiveSteps;
 using testing_tools::prepared;
 using testing_tools::train_small;
-using End = SaveAgreement::End;
-
-// Ranks that have read up to `lag` steps less than others decide after the same step, and steps from before a part do
-// not end it.
-TEST(SaveAgreement, IsReachedAfterTheSameStepByAllRanks) {
-  for (const std::int64_t lag : {0, 4})
-    for (std::int64_t behind = 0; behind <= lag; ++behind) {
-      const auto first_end = 10 + lag;
-      SaveAgreement agreement;
-      std::map<std::int64_t, End> ends;
-      std::int64_t read = 0;
-      for (std::int64_t step = 0; step < 40; ++step) {
-        for (; read <= step - behind; ++read) {
-          const bool busy = read < 10 || (read > first_end && read < 30);
-          agreement.read(busy ? 2 : 0, read == 30 ? 1 : 0);
-        }
-        const auto end = agreement.launched(lag);
-        if (end == End::none) continue;
-        ends[step] = end;
-        if (ends.size() == 2) break;
-        agreement.begin();
-      }
-      EXPECT_EQ(ends, (std::map<std::int64_t, End>{{first_end, End::done}, {30 + lag, End::failed}}))
-          << "lag " << lag << ", behind " << behind;
-    }
-}
-
-// Ranks that have read up to `lag` steps less than others know of a report after the same step.
-TEST(FirstReport, IsKnownAfterTheSameStepByAllRanks) {
-  for (const std::int64_t lag : {0, 4})
-    for (std::int64_t behind = 0; behind <= lag; ++behind) {
-      FirstReport report;
-      std::int64_t read = 0, known_at = -1;
-      for (std::int64_t step = 0; step < 20 && known_at < 0; ++step) {
-        for (; read <= step - behind; ++read) report.read(read == 7 || read == 8);
-        if (report.launched(lag)) known_at = step;
-      }
-      EXPECT_EQ(known_at, 7 + lag) << "lag " << lag << ", behind " << behind;
-    }
-}
 
 std::vector<nlohmann::json> events_of(const std::string& run, const std::string& kind) {
   std::vector<nlohmann::json> out;

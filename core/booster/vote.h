@@ -1,0 +1,51 @@
+// Votes: what a rank tells all others with the loss of each step, in the one reduction that every step makes, so that
+// it costs no message of its own (StepReduction). On a GPU each rank reads the numbers of a step some steps later, and
+// not all ranks in the same step: LaggedVote says from which step on all of them must have read it.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace trireme {
+
+enum class Vote {
+  stop_by_signal,  ///< this rank got a signal that asks for a stop
+  stop_by_time,    ///< its clock has passed the limit
+  saving,          ///< it still writes its part of a checkpoint beside the training
+  save_failed,     ///< it could not write that part
+  unrecorded,      ///< it could not record the run, with which error all should end
+};
+inline constexpr std::size_t kVotes = 5;
+
+/// Before a step, the numbers of ranks with each vote.
+struct VoteCounts {
+  std::array<double, kVotes> ranks{};
+  [[nodiscard]] bool any(Vote vote) const { return ranks[static_cast<std::size_t>(vote)] != 0; }
+};
+
+/// From which step on all ranks know of the first yes since begin(): the same step on all of them.
+class LaggedVote {
+ public:
+  /// Steps that are launched from now on count, those before do not.
+  void begin() {
+    begun_ = launched_;
+    yes_ = -1;
+  }
+  /// The steps come in order.
+  void read(bool yes) {
+    const auto step = read_++;
+    if (yes && yes_ < 0 && step >= begun_) yes_ = step;
+  }
+  /// Call it after each launched step. `lag`: of the launched steps, those that a rank may not have read yet.
+  bool launched(std::int64_t lag) {
+    const auto step = launched_++;
+    return yes_ >= 0 && yes_ + lag <= step;
+  }
+
+ private:
+  std::int64_t launched_ = 0, read_ = 0;
+  std::int64_t begun_ = 0, yes_ = -1;  ///< numbers of steps; yes_ is -1 while there is none
+};
+
+}  // namespace trireme
