@@ -165,7 +165,10 @@ function(trireme_add_ranks_entries name)
     list(APPEND tests ${name}_time_${ranks})
     set_tests_properties(${name}_time_${ranks} PROPERTIES LABELS time RUN_SERIAL ON ENVIRONMENT TRIREME_TEST_RANKS=${ranks})
   endforeach()
-  set_tests_properties(${tests} PROPERTIES TIMEOUT ${arg_TIMEOUT})
+  set_tests_properties(${tests} PROPERTIES TIMEOUT ${arg_TIMEOUT} PROCESSORS 2)
+  if(1 IN_LIST arg_RANKS)  # alone, with one thread
+    set_tests_properties(${name}_1 PROPERTIES PROCESSORS 1)
+  endif()
   set_property(TEST ${tests} APPEND PROPERTY ENVIRONMENT OMP_NUM_THREADS=1
     "TRIREME_PLUGIN_PATH=${PROJECT_BINARY_DIR}/lib/trireme/plugins")
 endfunction()

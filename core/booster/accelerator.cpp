@@ -47,7 +47,7 @@ void boost(AcceleratorState& state, ModelSource source, optim::OptimizerOptions 
     if (axis.kind.name == "pp" && axis.size > 1)
       throw ConfigError(
           fmt::format("Accelerator: {} pipeline stages run different parts of the model, so a loop with a forward pass "
-                      "of its own cannot train it; set pp_size = 1, or use Booster::execute_pipeline() or a Trainer",
+                      "of its own cannot train it; set pp_size = 1, or use Boosted::execute_pipeline() or a Trainer",
                       axis.size));
   state.base_lr = optimizer.lr;
   state.booster = std::make_unique<Booster>(state.world, std::move(plugin),

@@ -19,7 +19,7 @@ struct Batch {
   at::Tensor sample_ids{};  ///< int64 [B], CPU: the samples' indices in the data set
   /// The divisor of the loss: the weight of the whole global batch, such as its number of samples or of valid tokens.
   /// 0-dim float64, on the CPU or the batch's device. The loader of Booster::boost() sets it; for batches of other
-  /// loaders there is Booster::set_global_weight().
+  /// loaders there is Boosted::set_global_weight().
   at::Tensor global_weight{};
   std::int64_t epoch = 0, step = 0;  ///< step: optimizer step since the start of training
 

@@ -25,18 +25,28 @@
 namespace trireme::train {
 
 class BestModel;
+class RunCallback;
 class RunFolder;
 struct RunResult;
 
-/// A run in progress. Valid from on_start() to on_finish().
+using Callbacks = std::vector<std::shared_ptr<RunCallback>>;
+
+/// A run and its parts. Callbacks see it from on_start() to on_finish().
 struct RunContext {
-  const Prepared& prepared;  ///< its plugin is with the booster
+  RunContext(Prepared run, comm::World& on, std::unique_ptr<RunFolder> in, Callbacks calls);
+  ~RunContext();
+  RunContext(const RunContext&) = delete;
+  RunContext& operator=(const RunContext&) = delete;
+
+  // In this order: the folder's resolved configuration has the plugin's options, and the booster takes the plugin.
+  Prepared prepared;
   comm::World& world;
-  RunFolder& folder;
-  Booster& booster;
-  Boosted& boosted;
-  TrainerState& state;
-  BestModel& best;
+  const std::unique_ptr<RunFolder> folder;
+  const std::unique_ptr<BestModel> best;
+  Booster booster;
+  Boosted boosted{};
+  TrainerState state{};
+  Callbacks callbacks;
   /// Of all ranks' devices together, in FLOP/s; unset if it is unknown. Without run.peak_tflops only on rank 0.
   std::optional<double> peak_flops{};
   std::string resumed_from{};   ///< the checkpoint; "" for a new run
@@ -46,8 +56,17 @@ struct RunContext {
   /// Empty while the training continues. A callback stops the training after this step by setting it, on every rank, to
   /// the key that requested the stop.
   std::string stopped_by{};
+
+  [[nodiscard]] bool is_over() const;
+  [[nodiscard]] bool is_stopped_by_signal() const;
+  [[nodiscard]] bool is_due(std::int64_t every) const { return every > 0 && state.at.global_step % every == 0; }
   /// Shows a line to the user: RunCallback::on_message() of each callback.
-  std::function<void(const std::string& line)> say{};
+  void say(const std::string& line);
+  /// Calls an event of each callback, in their order.
+  template <class... Parameters, class... Arguments>
+  void call(void (RunCallback::*event)(RunContext&, Parameters...), const Arguments&... arguments) {
+    for (const auto& callback : callbacks) (callback.get()->*event)(*this, arguments...);
+  }
 };
 
 /// A step whose work has been launched. On a GPU its numbers are not on the host yet, see StepLog.
@@ -117,7 +136,5 @@ class RunCallback {
   /// When an error ends the run on this rank, before the error is reported. Not collective; must not throw.
   virtual void on_exception(const std::exception_ptr& /*error*/) {}
 };
-
-using Callbacks = std::vector<std::shared_ptr<RunCallback>>;
 
 }  // namespace trireme::train

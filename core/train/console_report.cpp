@@ -20,7 +20,7 @@ void ConsoleReport::on_start(RunContext& run) {
                       ? fmt::format("resume    from {}: epoch {}, step {}", from, at.epoch + 1, at.global_step)
                       : fmt::format("resume    from {}: all {} done; evaluation and export are left", from,
                                     text::quantity(at.global_step, "step")));
-  for (const auto& note : run.folder.resume_point().notes) console_.line(note);
+  for (const auto& note : run.folder->resume_point().notes) console_.line(note);
   begin_ = std::chrono::steady_clock::now();
 }
 

@@ -59,7 +59,7 @@ void EpochTable::on_start(RunContext& run) {
   for (const auto& [name, value] : rows) print_line(run, fmt::format("  {:<24}{:>10}", name, value));
   if (const auto& from = run.resumed_from; !from.empty())
     print_line(run, fmt::format("  resumed after step {} from {}", run.resumed_at, from));
-  for (const auto& note : run.folder.resume_point().notes) print_line(run, "  " + note);
+  for (const auto& note : run.folder->resume_point().notes) print_line(run, "  " + note);
   shown_step_ = run.resumed_at;
 }
 

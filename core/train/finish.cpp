@@ -39,14 +39,16 @@ void score_test(RunContext& run, const FinishInputs& inputs, RunResult& result) 
   result.test = evaluate(run.boosted, *loader, nullptr, nullptr, inputs.before_batch);
   const auto& at = run.state.at;
   const Evaluated last{at.epoch + (at.step_in_epoch > 0 ? 1 : 0), at.global_step, {}};
-  inputs.report({.split = "test", .result = *result.test, .of = last, .weights = "last"});
+  run.call(&RunCallback::on_evaluate,
+           Evaluation{.split = "test", .result = *result.test, .of = last, .weights = "last"});
   if (result.best_is_last() || !run.prepared.plan.keeps_best) return;
   const bool keeps_last = run.prepared.plan.keeps_last;
-  const auto last_weights = keeps_last ? host_copies(run.best.state(run.boosted)) : std::vector<at::Tensor>();
-  if (!run.best.load(run.boosted)) return;
+  const auto last_weights = keeps_last ? host_copies(run.best->state(run.boosted)) : std::vector<at::Tensor>();
+  if (!run.best->load(run.boosted)) return;
   result.best_test = evaluate(run.boosted, *loader, nullptr, nullptr, inputs.before_batch);
-  inputs.report({.split = "test", .result = *result.best_test, .of = run.state.best, .weights = "best"});
-  if (keeps_last) write_back(*run.boosted.model, run.best.state(run.boosted), last_weights);
+  run.call(&RunCallback::on_evaluate,
+           Evaluation{.split = "test", .result = *result.best_test, .of = run.state.best, .weights = "best"});
+  if (keeps_last) write_back(*run.boosted.model, run.best->state(run.boosted), last_weights);
 }
 
 void try_test(RunContext& run, const FinishInputs& inputs, RunResult& result) {
@@ -55,7 +57,7 @@ void try_test(RunContext& run, const FinishInputs& inputs, RunResult& result) {
   } catch (const DataError& error) {
     const bool resumes = run.prepared.config.run.keep_checkpoints > 0;
     throw DataError(
-        fmt::format("{}. The training is complete, and its weights are in {}/{}{}", error.what(), run.folder.dir(),
+        fmt::format("{}. The training is complete, and its weights are in {}/{}{}", error.what(), run.folder->dir(),
                     kExportedModel, resumes ? "; the same command then runs only the test" : ""),
         error.where());
   }
@@ -66,7 +68,7 @@ void try_test(RunContext& run, const FinishInputs& inputs, RunResult& result) {
 RunResult finish(RunContext& run, const FinishInputs& inputs) {
   const auto& p = run.prepared;
   // Save before the test, so that an error in the test samples does not lose the training.
-  const auto model = fmt::format("{}/{}", run.folder.dir(), kExportedModel);
+  const auto model = fmt::format("{}/{}", run.folder->dir(), kExportedModel);
   const auto format = export_format(p.config.run);
   const auto texts = exported_texts(p, format.dtype);
   const bool exports_best = p.config.run.export_weights == "best" && run.state.best.epoch > 0;
@@ -76,7 +78,7 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
   };
   replace(model, [&](const std::string& next) {
     if (exports_best)
-      run.best.export_to(run.world, next, format, texts);
+      run.best->export_to(run.world, next, format, texts);
     else
       export_weights(next, run.boosted, texts, p.config.lora, format);
   });
@@ -84,14 +86,14 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
     // Frozen weights may be in half precision; all tensors have the dtype that config.json says.
     auto merged = format;
     if (!merged.dtype) merged.dtype = Precision::parse(p.config.train.precision).parameters;
-    replace(fmt::format("{}/{}", run.folder.dir(), kMergedModel), [&](const std::string& next) {
+    replace(fmt::format("{}/{}", run.folder->dir(), kMergedModel), [&](const std::string& next) {
       checkpoint::save_merged(next, run.boosted.model->state_dict(), run.boosted.model->module(),
                               fmt::format("{}/{}", model, checkpoint::kAdapterTensors), model_texts(p, format.dtype),
                               run.booster.mesh(), merged);
     });
   }
   RunResult result{.state = run.state,
-                   .run_dir = run.folder.dir(),
+                   .run_dir = run.folder->dir(),
                    .shown = p.shown,
                    .resumed_at = run.resumed_at,
                    .exports_best = exports_best,
@@ -107,7 +109,7 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
   const auto reports = comm::gather_text(run.world.group(), run.world.device(),
                                          rank_report(run.boosted, run.world, inputs.local_samples).dump());
   const auto summary = run_summary(result, run.booster, reports);
-  checkpoint::on_first_rank(run.world, [&] { run.folder.summary(summary); });
+  checkpoint::on_first_rank(run.world, [&] { run.folder->summary(summary); });
   return result;
 }
 

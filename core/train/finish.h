@@ -13,9 +13,7 @@ namespace trireme::train {
 struct FinishInputs {
   std::function<double()> seconds;  ///< of the run so far
   std::int64_t local_samples = 0;
-  std::optional<double> flops_per_s{};  ///< over all ranks
-  /// Reports an evaluation to the run's callbacks.
-  std::function<void(const Evaluation&)> report;
+  std::optional<double> flops_per_s{};   ///< over all ranks
   std::function<void()> before_batch{};  ///< of an evaluation, see forward_all(); may be empty
 };
 

@@ -13,6 +13,7 @@
 
 #include "core/base/memory.h"
 #include "core/base/verdict.h"
+#include "core/comm/devices.h"
 #include "core/nn/flops.h"
 #include "core/nn/generator_state.h"
 #include "core/nn/kernels.h"
@@ -109,6 +110,15 @@ std::optional<double> peak_tflops(const std::string& gpu, const std::string& pre
     return std::nullopt;
   }
   return std::nullopt;
+}
+
+std::optional<double> peak_of_all(std::optional<double> tflops, const std::string& precision,
+                                  const comm::World& world) {
+  if (!tflops && world.rank() == 0 && world.device().is_cuda()) {
+    tflops = peak_tflops(comm::cuda_device_name(world.device().index()), precision);
+    if (tflops) *tflops /= world.ranks_per_device();
+  }
+  return tflops ? std::optional(*tflops * 1e12 * world.size()) : std::nullopt;
 }
 
 std::string rate_text(double flops_per_s, const std::optional<double>& mfu) {

@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "core/comm/world.h"
 #include "core/data/batch.h"
 #include "core/nn/block.h"
 
@@ -25,6 +26,10 @@ double sample_flops(nn::Model& model, const nn::NamedTensors& batch);
 /// The dense peak of a GPU in TFLOP/s, by its CUDA name and the run's precision, from NVIDIA's data sheets. Unset for
 /// other GPUs, and for a precision that they do not compute.
 std::optional<double> peak_tflops(const std::string& gpu, const std::string& precision);
+
+/// The peak of all ranks' devices in FLOP/s. `tflops`: of a device; unset: rank 0 looks its GPU up, and others do not
+/// know it.
+std::optional<double> peak_of_all(std::optional<double> tflops, const std::string& precision, const comm::World& world);
 
 /// "3.2 TFLOP/s", "3.2 TFLOP/s (MFU 41.0 %)"
 std::string rate_text(double flops_per_s, const std::optional<double>& mfu);

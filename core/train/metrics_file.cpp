@@ -10,14 +10,14 @@ namespace trireme::train {
 void MetricsFile::on_start(RunContext& run) {
   const auto& from = run.resumed_from;
   if (!from.empty())
-    run.folder.metric({{"kind", "event"}, {"event", "resume"}, {"from", from}, {"step", run.state.at.global_step}});
+    run.folder->metric({{"kind", "event"}, {"event", "resume"}, {"from", from}, {"step", run.state.at.global_step}});
   if (const auto restart = restart_of_this_process())
-    run.folder.metric({{"kind", "event"},
-                       {"event", "restart"},
-                       {"number", restart->number},
-                       {"ranks", run.world.size()},
-                       {"cause", restart->cause},
-                       {"step", run.state.at.global_step}});
+    run.folder->metric({{"kind", "event"},
+                        {"event", "restart"},
+                        {"number", restart->number},
+                        {"ranks", run.world.size()},
+                        {"cause", restart->cause},
+                        {"step", run.state.at.global_step}});
 }
 
 void MetricsFile::on_log(RunContext& run, const StepLog& log) {
@@ -35,8 +35,8 @@ void MetricsFile::on_log(RunContext& run, const StepLog& log) {
   if (skips || run.boosted.optimizer->scaler().enabled()) line["skipped"] = log.skipped;
   if (log.flops) line["flops_per_s"] = *log.flops / log.seconds;
   if (log.flops && run.peak_flops) line["mfu"] = *log.flops / log.seconds / *run.peak_flops;
-  run.folder.metric(std::move(line));
-  if (skips && log.skipped) run.folder.metric({{"kind", "event"}, {"event", "skipped"}, {"step", log.at.global_step}});
+  run.folder->metric(std::move(line));
+  if (skips && log.skipped) run.folder->metric({{"kind", "event"}, {"event", "skipped"}, {"step", log.at.global_step}});
 }
 
 void MetricsFile::on_evaluate(RunContext& run, const Evaluation& evaluation) {
@@ -53,7 +53,7 @@ void MetricsFile::on_evaluate(RunContext& run, const Evaluation& evaluation) {
     line["epoch_seconds"] = evaluation.epoch->seconds;
     if (evaluation.epoch->padded_share) line["padded_share"] = *evaluation.epoch->padded_share;
   }
-  run.folder.metric(std::move(line));
+  run.folder->metric(std::move(line));
 }
 
 }  // namespace trireme::train

@@ -22,4 +22,12 @@ inline void with_memory_remedy(const std::function<void()>& body, const std::fun
   }
 }
 
+struct RunContext;
+
+/// What a training held when memory ran out, and the remedy, as with_memory_remedy() takes them.
+std::string memory_remedy(RunContext& run);
+/// Whether a training whose memory ran out is to be started again with smaller microbatches. Not if that would change
+/// it: a batch norm computes the statistics of a microbatch.
+bool may_retry(RunContext& run);
+
 }  // namespace trireme::train

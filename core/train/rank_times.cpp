@@ -46,7 +46,7 @@ void RankTimes::report(RunContext& run) {
                           1000 * high, rank);
     }
     run.say(line);
-    run.folder.metric(std::move(event));
+    run.folder->metric(std::move(event));
   });
   seconds_ = {};
   steps_ = 0;

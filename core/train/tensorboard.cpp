@@ -9,8 +9,8 @@
 namespace trireme::train {
 
 void TensorBoard::on_start(RunContext& run) {
-  run.folder.record(kTensorBoard, [&] {
-    EventFile file(fmt::format("{}/{}", run.folder.dir(), kTensorBoard));
+  run.folder->record(kTensorBoard, [&] {
+    EventFile file(fmt::format("{}/{}", run.folder->dir(), kTensorBoard));
     if (!run.resumed_from.empty()) file.restart_at(run.resumed_at + 1);
     file_ = std::move(file);
   });
@@ -25,7 +25,7 @@ void TensorBoard::on_log(RunContext& run, const StepLog& log) {
                   {"train/data_wait", log.data_wait}};
   if (log.flops) scalars.emplace_back("train/flops_per_s", *log.flops / log.seconds);
   if (log.flops && run.peak_flops) scalars.emplace_back("train/mfu", *log.flops / log.seconds / *run.peak_flops);
-  run.folder.record(kTensorBoard, [&] { file_->add(log.at.global_step, scalars); });
+  run.folder->record(kTensorBoard, [&] { file_->add(log.at.global_step, scalars); });
 }
 
 void TensorBoard::on_evaluate(RunContext& run, const Evaluation& evaluation) {
@@ -36,7 +36,7 @@ void TensorBoard::on_evaluate(RunContext& run, const Evaluation& evaluation) {
   Scalars scalars{{split + "/" + kLoss, evaluation.result.loss}};
   for (const auto& [metric, value] : evaluation.result.metrics) scalars.emplace_back(split + "/" + metric.name, value);
   if (evaluation.epoch) scalars.emplace_back("train/epoch_loss", evaluation.epoch->train_loss);
-  run.folder.record(kTensorBoard, [&] { file_->add(evaluation.of.step, scalars); });
+  run.folder->record(kTensorBoard, [&] { file_->add(evaluation.of.step, scalars); });
 }
 
 }  // namespace trireme::train

@@ -81,7 +81,7 @@ void Timeline::on_step_begin(RunContext& run) {
 
 void Timeline::on_step_end(RunContext& run, const StepEnd& /*step*/) {
   if (run.state.at.global_step - run.resumed_at != first_ + count_) return;
-  const auto path = fmt::format("{}/{}", run.folder.dir(), kTimelineFile);
+  const auto path = fmt::format("{}/{}", run.folder->dir(), kTimelineFile);
   write_trace(run.booster.mesh(), path);
   auto picture = run.boosted.model->chart(columns_ > 0 ? columns_ : 120);
   if (!picture.empty()) run.say("the last of the traced steps:\n" + picture.erase(picture.size() - 1));

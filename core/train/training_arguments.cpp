@@ -39,6 +39,21 @@ class WithMetrics final : public TaskAround {
   std::vector<AddedMetric> added_;
 };
 
+/// A task with a loss of the program's own, which may read the logits in any way.
+class WithLoss final : public TaskAround {
+ public:
+  WithLoss(std::shared_ptr<const Task> task, decltype(TrainerInputs::loss) loss)
+      : TaskAround(std::move(task)), loss_(std::move(loss)) {}
+  [[nodiscard]] at::Tensor loss(const nn::Tensors& outputs, const data::Batch& batch,
+                                const LossOptions& options) const override {
+    return loss_(outputs, batch, options);
+  }
+  [[nodiscard]] bool takes_sharded_logits() const override { return false; }
+
+ private:
+  decltype(TrainerInputs::loss) loss_;
+};
+
 void check_arguments(const TrainingArguments& a, const TrainerInputs& inputs) {
   const auto refuse = [](const char* argument, const std::string& why) {
     throw ConfigError(fmt::format("TrainingArguments::{}: {}", argument, why));
@@ -154,7 +169,9 @@ Prepared prepare_program(comm::World& world, const TrainingArguments& a, const T
   p.data.info.spec = inputs.train->spec();
   p.data.info.source = kProgram;
   p.weights = inputs.model().weights;
-  p.task = inputs.metrics.empty() ? inputs.task : std::make_shared<WithMetrics>(inputs.task, inputs.metrics);
+  p.task = inputs.task;
+  if (inputs.loss) p.task = std::make_shared<WithLoss>(p.task, inputs.loss);
+  if (!inputs.metrics.empty()) p.task = std::make_shared<WithMetrics>(p.task, inputs.metrics);
   p.task_kind.make = TaskFactory(kProgram, [task = p.task](const nn::DataSpec&) { return task; });
   choose_metrics(p);
   check_prepared(p, /*trains=*/true);

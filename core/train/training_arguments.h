@@ -84,6 +84,10 @@ struct TrainerInputs {
   /// [] { return model_source(Net()); }
   std::function<ModelSource()> model{};
   std::shared_ptr<const Task> task{};
+  /// In place of the task's: the sum of the losses of a batch, in training and evaluation. The engine divides it by the
+  /// weight of the whole batch, which is the task's (Task::weight()), so that the result is the same in every layout.
+  std::function<at::Tensor(const nn::Tensors& outputs, const data::Batch& batch, const Task::LossOptions& options)>
+      loss{};
   std::shared_ptr<data::Dataset> train{}, eval{}, test{};  ///< `eval` and `test` may be null
   DataCollator data_collator{};
   std::vector<AddedMetric> metrics{};

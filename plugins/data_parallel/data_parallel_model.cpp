@@ -241,7 +241,7 @@ void DataParallelModel::reduce() {
 void DataParallelModel::check_gradients_complete() const {
   TRIREME_REQUIRE(arrived_->empty(),
                   "plugin.data_parallel: the backward pass has ended at the gathered outputs of the replicas; call "
-                  "BoostedOptimizer::backward() or Booster::backward() instead of the loss's own backward()");
+                  "BoostedOptimizer::backward() or Boosted::backward() instead of the loss's own backward()");
 }
 
 void DataParallelModel::drop_gradients() {

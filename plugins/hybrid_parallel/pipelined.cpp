@@ -51,7 +51,7 @@ at::Tensor PipelinedModel::forward_backward(const data::StepBatch& batch, const 
 nn::Tensors PipelinedModel::forward(const data::Batch& batch) {
   TRIREME_REQUIRE(!at::GradMode::is_enabled(),
                   "BoostedModel::forward() of a pipeline is only for evaluation, under at::NoGradGuard; train with "
-                  "Booster::train_step() or forward_backward()");
+                  "Boosted::train_step() or forward_backward()");
   const int pieces = pipeline_group_.size();  // independent of the batch, because all data-parallel ranks must gather
                                               // weights equally often
   std::vector<data::Batch> micro;

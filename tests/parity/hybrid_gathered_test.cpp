@@ -56,7 +56,7 @@ struct Sent {
   double gathered, reduced;
 };
 
-Sent step(Booster& booster, Boosted& run, bool narrow = false) {
+Sent step(Boosted& run, bool narrow = false) {
   const auto elements = [](const char* op) { return static_cast<double>(sent("dp", op)); };
   const auto gathered = elements("all_gather"), reduced = elements("reduce_scatter");
   auto batch = *run.loader->next();
@@ -94,8 +94,8 @@ TEST_P(HybridGathered, MemoryAndTrafficMatchTheFormulas) {
   const auto n = static_cast<double>(booster.mesh().group("dp").size());
   const auto [all, block] = stage_elements(*run.model);
   run.loader->start_epoch(0);
-  step(booster, run);  // learns the order of the blocks
-  const auto sent = step(booster, run);
+  step(run);  // learns the order of the blocks
+  const auto sent = step(run);
 
   const auto near = [](std::int64_t bytes, double formula) {  // up to the padding of chunks
     EXPECT_NEAR(static_cast<double>(bytes), formula, 0.03 * formula);
@@ -120,7 +120,7 @@ TEST_P(HybridGathered, MemoryAndTrafficMatchTheFormulas) {
   // The recorded order of the blocks survives an evaluation in between.
   for (int i = 0; i < 2; ++i) {
     train::evaluate(run, *run.evaluation_loader(make_data(c), 4));
-    const auto again = step(booster, run);
+    const auto again = step(run);
     EXPECT_EQ(again.gathered, sent.gathered);
     EXPECT_EQ(again.reduced, sent.reduced);
   }
@@ -135,13 +135,13 @@ TEST(HybridGatheredRules, ANewShapeGathersNothing) {
   Booster booster(world(), make_plugin(c), make_options(c));
   auto run = booster.boost(make_inputs(c));
   run.loader->start_epoch(0);
-  step(booster, run);
-  const auto usual = step(booster, run), with_new_shapes = step(booster, run, /*narrow=*/true);
+  step(run);
+  const auto usual = step(run), with_new_shapes = step(run, /*narrow=*/true);
   EXPECT_EQ(with_new_shapes.gathered, usual.gathered);
   auto fresh = booster.boost(make_inputs(c));
   fresh.loader->start_epoch(0);
-  step(booster, fresh);
-  EXPECT_EQ(step(booster, fresh, booster.mesh().coordinate("dp") == 1).gathered, usual.gathered);
+  step(fresh);
+  EXPECT_EQ(step(fresh, booster.mesh().coordinate("dp") == 1).gathered, usual.gathered);
 }
 
 /// The peak bytes of a rank's tensors in the second step.
@@ -151,9 +151,9 @@ double peak_of_a_step(const Case& c) {
   Booster booster(world(), make_plugin(c), make_options(c));
   auto run = booster.boost(make_inputs(c));
   run.loader->start_epoch(0);
-  step(booster, run);
+  step(run);
   meter.reset();
-  step(booster, run);
+  step(run);
   return static_cast<double>(meter.peak());
 }
 

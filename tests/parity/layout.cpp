@@ -159,7 +159,7 @@ std::uint64_t sent(const char* axis, const char* op) {
 static std::uint64_t reduced() { return sent("dp", "all_reduce") + sent("dp", "reduce_scatter"); }
 
 /// Runs the microbatches of a pipeline's step in two calls.
-static void run_in_two(const Case& c, Booster& booster, Boosted& run, const data::StepBatch& batch) {
+static void run_in_two(const Case& c, Boosted& run, const data::StepBatch& batch) {
   auto first = batch, second = batch;
   const auto half = static_cast<std::ptrdiff_t>(batch.micro.size() / 2);
   first.micro.erase(first.micro.begin() + half, first.micro.end());
@@ -181,7 +181,7 @@ Trace by_pieces(const Case& c) {
   Trace trace;
   for_steps(c, run, [&](const data::StepBatch& batch) {
     run.model->train(true);
-    if (run.model->is_pipeline()) run_in_two(c, booster, run, batch);
+    if (run.model->is_pipeline()) run_in_two(c, run, batch);
     for (std::size_t i = 0; i < batch.micro.size() && !run.model->is_pipeline(); ++i) {
       const bool reduce = i + 1 == batch.micro.size() || c.reduce_each;
       const auto local = reduce ? ScopeGuard({}) : run.model->no_sync();

@@ -151,7 +151,7 @@ struct LimitBest : train::RunCallback {
     }
     lost = evaluation.of.step;
     if (run.world.rank() != 0) return;
-    best_before = checkpoint::read_file(run.best.file());
+    best_before = checkpoint::read_file(run.best->file());
     limit.emplace(best_before.size() - 1);
   }
   void on_step_begin(train::RunContext& run) override {
@@ -159,9 +159,9 @@ struct LimitBest : train::RunCallback {
     limit.reset();
     EXPECT_EQ(run.state.best.step, kept) << "is not that of the weights that are kept";
     if (run.world.rank() != 0) return;
-    EXPECT_TRUE(checkpoint::read_file(run.best.file()) == best_before) << "the earlier weights are changed";
-    EXPECT_EQ(checkpoint::digest_file(run.best.file()), run.best.digest());
-    EXPECT_FALSE(fs::exists(checkpoint::next_model(run.folder.dir() + "/" + train::kBestModel)));
+    EXPECT_TRUE(checkpoint::read_file(run.best->file()) == best_before) << "the earlier weights are changed";
+    EXPECT_EQ(checkpoint::digest_file(run.best->file()), run.best->digest());
+    EXPECT_FALSE(fs::exists(checkpoint::next_model(run.folder->dir() + "/" + train::kBestModel)));
   }
   void on_exception(const std::exception_ptr& /*error*/) override { limit.reset(); }
 };
@@ -210,7 +210,7 @@ struct BlockResult : train::RunCallback {
   explicit BlockResult(std::string blocked) : name(std::move(blocked)) {}
   void on_step_end(train::RunContext& run, const train::StepEnd& /*step*/) override {
     if (run.world.rank() != 0 || run.state.at.global_step != 1) return;
-    const auto path = run.folder.dir() + "/" + name;
+    const auto path = run.folder->dir() + "/" + name;
     if (name == train::kExportedModel || name == train::kMergedModel)
       checkpoint::write_file(path, "no folder");
     else
@@ -249,7 +249,7 @@ struct LimitLine : train::RunCallback {
   /// After that line was or was not written.
   void on_log(train::RunContext& run, const train::StepLog& log) override {
     const auto step = log.at.global_step;
-    if (run.world.rank() == 0 && step == of - 1) limit.emplace(fs::file_size(run.folder.dir() + "/metrics.jsonl") + 9);
+    if (run.world.rank() == 0 && step == of - 1) limit.emplace(fs::file_size(run.folder->dir() + "/metrics.jsonl") + 9);
     if (step == of) limit.reset();
   }
 };

@@ -48,18 +48,6 @@ struct Shown : train::RunCallback {
   }
 };
 
-/// The task's loss, with a penalty for large logits.
-class Penalised : public Trainer {
- public:
-  using Trainer::Trainer;
-
- protected:
-  [[nodiscard]] at::Tensor compute_loss(const nn::Tensors& outputs, const data::Batch& batch,
-                                        const Task::LossOptions& options) const override {
-    return Trainer::compute_loss(outputs, batch, options) + 0.1 * outputs[0].square().sum();
-  }
-};
-
 /// The data set's own batch, with images of twice the values.
 data::Sample doubled(data::Dataset& data, std::vector<data::Sample> samples, const std::vector<std::int64_t>& indices) {
   auto batch = data.collate(std::move(samples), indices);
@@ -97,40 +85,47 @@ struct TrainedAs {
   Named weights;
 };
 
-template <class T>
-TrainedAs train_as(comm::World& world, const TrainerLayout& layout, const std::string& dir) {
+/// `penalty`: for large logits.
+TrainedAs train_as(comm::World& world, const TrainerLayout& layout, const std::string& dir, double penalty) {
   const auto data = make_data({.name = "trainer", .samples = kSamples});
   const SmallVit vit(*data);
   const auto shown = std::make_shared<Shown>();
-  T trainer(world,
-            {.output_dir = dir,
-             .plugin = layout.plugin,
-             .plugin_options = layout.options,
-             .per_device_train_batch_size = kMicro,
-             .per_device_eval_batch_size = 3,
-             .gradient_accumulation_steps = kGlobal / kMicro / layout.dp,
-             .num_train_epochs = 2,
-             .precision = "fp64",
-             .learning_rate = 1e-3,
-             .weight_decay = 0.1,
-             .save_strategy = train::Strategy::no,
-             .seed = static_cast<std::int64_t>(kSeed)},
-            {.model = [&] { return vit.source(); },
-             .task = tasks::classification(),
-             .train = data,
-             .eval = data,
-             .data_collator =
-                 [data](std::vector<data::Sample> samples, const std::vector<std::int64_t>& indices) {
-                   return doubled(*data, std::move(samples), indices);
-                 },
-             .metrics = {{{.name = "wrong", .label = "wrong", .higher_is_better = false}, wrong_of}},
-             .callbacks = {shown}});
+  const auto task = tasks::classification();
+  decltype(train::TrainerInputs::loss) loss;
+  if (penalty > 0)
+    loss = [&](const nn::Tensors& outputs, const data::Batch& batch, const Task::LossOptions& options) {
+      return task->loss(outputs, batch, options) + penalty * outputs[0].square().sum();
+    };
+  Trainer trainer(world,
+                  {.output_dir = dir,
+                   .plugin = layout.plugin,
+                   .plugin_options = layout.options,
+                   .per_device_train_batch_size = kMicro,
+                   .per_device_eval_batch_size = 3,
+                   .gradient_accumulation_steps = kGlobal / kMicro / layout.dp,
+                   .num_train_epochs = 2,
+                   .precision = "fp64",
+                   .learning_rate = 1e-3,
+                   .weight_decay = 0.1,
+                   .save_strategy = train::Strategy::no,
+                   .seed = static_cast<std::int64_t>(kSeed)},
+                  {.model = [&] { return vit.source(); },
+                   .task = task,
+                   .loss = loss,
+                   .train = data,
+                   .eval = data,
+                   .data_collator =
+                       [data](std::vector<data::Sample> samples, const std::vector<std::int64_t>& indices) {
+                         return doubled(*data, std::move(samples), indices);
+                       },
+                   .metrics = {{{.name = "wrong", .label = "wrong", .higher_is_better = false}, wrong_of}},
+                   .callbacks = {shown}});
   testing::internal::CaptureStdout();
   const auto result = trainer.train();
   testing::internal::GetCapturedStdout();
   EXPECT_EQ(result.state.at.global_step, 6);
   TrainedAs out{.shown = *shown, .predictions = trainer.predict(data), .evaluated = trainer.evaluate(), .weights = {}};
-  out.weights = gathered(trainer.boosted().model->weights(), trainer.booster().mesh());
+  out.weights = gathered(trainer.boosted().model->weights(), trainer.boosted().booster->mesh());
   return out;
 }
 
@@ -138,14 +133,14 @@ TEST(TrainerLayouts, GiveTheSameTraining) {
   const auto dir = fs::temp_directory_path() / fmt::format("trireme_trainer_{}", getpid());
   LaunchInfo alone;
   const auto own_world = comm::World::start(alone, {.device = "cpu"});
-  const auto want = train_as<Penalised>(*own_world, {"torch_ddp", {}, 1}, dir / "alone");
-  const auto plain = train_as<Trainer>(*own_world, {"torch_ddp", {}, 1}, dir / "plain");
+  const auto want = train_as(*own_world, {"torch_ddp", {}, 1}, dir / "alone", 0.1);
+  const auto plain = train_as(*own_world, {"torch_ddp", {}, 1}, dir / "plain", 0);
   EXPECT_GT(std::abs(plain.shown.train_losses[1] / want.shown.train_losses[1] - 1), 1e-5)
       << "the penalty has no effect";
   int number = 0;
   for (const auto& layout : layouts_on(world().size())) {
     SCOPED_TRACE(fmt::format("{} {}", layout.plugin, number));
-    const auto got = train_as<Penalised>(world(), layout, dir / std::to_string(number++));
+    const auto got = train_as(world(), layout, dir / std::to_string(number++), 0.1);
     for (std::size_t epoch = 0; epoch < 2; ++epoch) {
       EXPECT_NEAR(got.shown.train_losses[epoch], want.shown.train_losses[epoch], 1e-9);
       EXPECT_NEAR(got.shown.validation_losses[epoch], want.shown.validation_losses[epoch], 1e-9);

@@ -1,0 +1,79 @@
+// TrainingLoop: the loop of a training, and the only one there is (trainer.h). What else happens in a run is in its
+// saves (run_saves.h), its watch (run_watch.h) and its callbacks (callback.h), and its end in finish.h.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+
+#include "core/train/callback.h"
+#include "core/train/flop_rate.h"
+#include "core/train/readback.h"
+#include "core/train/run_folder.h"
+#include "core/train/run_saves.h"
+#include "core/train/run_watch.h"
+#include "core/train/step_clock.h"
+#include "core/train/stop.h"
+#include "core/train/summary.h"
+
+namespace trireme::train {
+
+class TrainingLoop {
+ public:
+  TrainingLoop(Prepared prepared, comm::World& world, std::unique_ptr<RunFolder> folder, Callbacks callbacks)
+      : run_(std::move(prepared), world, std::move(folder), std::move(callbacks)) {}
+
+  /// Its model exists after boost().
+  RunContext& run() { return run_; }
+  void boost();
+  RunResult train();
+  /// @throws UsageError when there is no evaluation data
+  data::Loader& validation_loader();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  // The run, in the order of its parts.
+  void train_until_the_end();
+  void start();
+  void train_epoch();
+  std::optional<data::StepBatch> next_batch();
+  void train_step(const data::StepBatch& batch);
+  void leave_out_step();
+  void read_back(const TrainStep& step, const data::StepBatch& batch, StepLog log);
+  void finish_steps();
+  void validate(const std::optional<Clock::time_point>& epoch_begin);
+  void record_evaluation(const EvalResult& eval, const std::optional<EpochEnd>& epoch);
+  RunResult end();
+  RunResult finish_run();
+  void end_if_stopped();
+  [[noreturn]] void throw_stopped();
+  void report_error(const std::exception_ptr& error);
+
+  [[nodiscard]] EpochEnd epoch_end(Clock::time_point begin) const;
+  [[nodiscard]] bool is_evaluation_due() const { return run_.is_due(options().train.eval_every.value_or(0)); }
+  [[nodiscard]] bool is_save_due() const { return run_.is_due(options().run.checkpoint_every); }
+  [[nodiscard]] bool is_epoch_evaluation_due() const;
+  [[nodiscard]] bool is_epoch_done() const {
+    return run_.state.at.step_in_epoch == run_.boosted.loader->steps_per_epoch();
+  }
+  [[nodiscard]] std::int64_t epoch_number() const;
+  [[nodiscard]] const RunConfig& options() const { return run_.prepared.config; }
+
+  RunContext run_;
+  StepClock clock_;
+  RunSaves saves_{run_, clock_};
+  RunWatch watch_{run_, saves_};
+  Readback readback_;
+  FlopRate flop_rate_{[this] { return model_source(run_.prepared).model; }};
+  std::unique_ptr<data::Loader> validation_;
+  std::optional<PolledVote> stops_;  ///< of the evaluation in progress
+  std::optional<RunResult> result_;
+  std::int64_t local_samples_ = 0;
+  std::int64_t elements_ = 0, padding_ = 0;  ///< of this rank's inputs in this epoch
+  Clock::time_point begin_;
+};
+
+}  // namespace trireme::train
