@@ -10,7 +10,7 @@
 
 namespace trireme::apps {
 
-/// Set in a worker that only checks whether its training could start, on as many ranks as its command says.
+/// This variable makes a worker only check whether its training could start, on as many ranks as its command says.
 inline constexpr const char* kCheckVariable = "TRIREME_CHECK";
 
 struct TrainCommand {

@@ -137,9 +137,9 @@ function(trireme_add_ranks_test name)
 endfunction()
 
 # trireme_add_ranks_entries(name PROGRAM program [FILES files] RANKS 2 4 [MPI 2 4] [TIMED 2]): the program under `trireme
-# launch`, one CTest entry a number of ranks; with MPI also under mpirun (name_mpi_2), in a build that has it; with TIMED also what measures time
-# (name_time_2). The program fails, never skips, when started with another number of ranks. FILES: the tests of
-# files_*.cpp alone.
+# launch`, one CTest entry a number of ranks; with MPI also under mpirun (name_mpi_2), in a build that has it; with TIMED
+# also what measures time (name_time_2). The program fails, never skips, when started with another number of ranks.
+# FILES: the tests of files_*.cpp alone.
 function(trireme_add_ranks_entries name)
   cmake_parse_arguments(arg "" "PROGRAM;FILES;TIMEOUT" "LABELS;RANKS;MPI;TIMED" ${ARGN})
   if(NOT arg_TIMEOUT)

@@ -58,14 +58,14 @@ train::RunConfig eval_config(const EvalCommand& command, int ranks, const Log& l
   return train::from_table(std::move(root), builtin_kinds());
 }
 
-/// Rank 0 verifies every byte and prints which weights are evaluated.
-void show_checkpoint(const EvalCommand& command, int rank) {
+/// Rank 0 verifies every byte. Returns a line that says which weights are evaluated; "" on other ranks.
+std::string check_checkpoint(const EvalCommand& command, int rank) {
   const auto stored =
       open_checkpoint(command.weights, rank == 0 ? checkpoint::Verify::content : checkpoint::Verify::sizes);
-  if (rank != 0) return;
+  if (rank != 0) return "";
   const auto& at = stored.progress;
-  put(fmt::format("weights   {}: epoch {}, after {}\n", command.weights,
-                  at.step_in_epoch == 0 ? at.epoch : at.epoch + 1, text::quantity(at.global_step, "step")));
+  return fmt::format("weights   {}: epoch {}, after {}\n", command.weights,
+                     at.step_in_epoch == 0 ? at.epoch : at.epoch + 1, text::quantity(at.global_step, "step"));
 }
 
 void check_report(const EvalCommand& command, const train::Prepared& prepared) {
@@ -80,12 +80,13 @@ int run(const EvalCommand& command) {
   std::optional<train::Prepared> prepared;
   return run_on_ranks(
       [&](const LaunchInfo& info) {
-        if (command.is_checkpoint) show_checkpoint(command, info.rank);
+        const auto weights = command.is_checkpoint ? check_checkpoint(command, info.rank) : "";
         auto config = eval_config(command, info.size, Log(info.rank));
         const auto options = world_options(config);
         tune_process(config, info);
         prepared = train::prepare(std::move(config), info, command.weights, Log(info.rank));
         check_report(command, *prepared);
+        put(weights);
         return options;
       },
       [&](comm::World& world) {

@@ -101,7 +101,8 @@ int run(const TrainCommand& command) {
         tune_process(config, info);
         const auto file = config.run.rank_logs ? std::make_shared<LogFile>() : nullptr;
         prepared = train::prepare(std::move(config), info, "", Log(info.rank, stderr, file));
-        if (info.rank == 0) train::check_run(*prepared);
+        // Without our launcher, rank 0 must not end before the others can learn why.
+        if (info.rank == 0 && std::getenv("TRIREME_RANKS") != nullptr) train::check_run(*prepared);
         return options;
       },
       [&](comm::World& world) {

@@ -37,8 +37,8 @@ void refuse_fixed_size(const config::Table& root) {
                  "fixes the number of data-parallel ranks, which --min-ranks lets shrink; remove one of the two");
 }
 
-// train, eval and predict: the file is parsed before any process starts; all else is checked by the ranks before they
-// connect.
+// train, eval and predict: the file is parsed before any process starts. What a rank can check alone it checks before
+// it connects to the others.
 int start(const std::string& path, const std::vector<std::string>& set, const std::optional<std::int64_t>& ranks,
           const std::vector<std::string>& arguments, const TrainCommand* train = nullptr) {
   keep_config(path);

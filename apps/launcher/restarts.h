@@ -28,7 +28,7 @@ int with_restarts(Supervisor& supervisor, std::int64_t most, const std::function
 
 /// `trireme train` on the ranks that it starts. A restart goes on with the run if that has saved a checkpoint, and else
 /// starts as the first start did. It has fewer ranks, down to command.min_ranks, when the start before it, itself a
-/// restart, has saved no newer checkpoint, or when as many are refused now: the most that the configuration allows.
+/// restart, has saved no newer checkpoint: the most below as many that the configuration allows.
 /// With train.on_oom = "retry", a training whose memory ran out goes on once with smaller microbatches, which is no
 /// restart of max_restarts. `arguments`: the command's own. @throws ConfigError
 int train_with_restarts(const TrainCommand& command, std::int64_t threads, const std::vector<std::string>& arguments);

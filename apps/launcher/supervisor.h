@@ -32,9 +32,8 @@ class Supervisor {
   /// this process ended the run, and for several ranks of ours that one of them has died, that of a communication
   /// error; one message says why. @throws ConfigError when the program cannot be executed
   RunEnd run(const StartOptions& options);
-  /// Runs a program that is no rank, whose output is shown or dropped: one that checks a command before its ranks
-  /// start. RunEnd::code is 0 when a signal that did not come from here has ended it: the ranks then report errors
-  /// themselves.
+  /// Runs a program that is no rank, whose output is shown or dropped: one that checks whether ranks could start.
+  /// RunEnd::code is 0 when a signal that did not come from here has ended it: the ranks then report errors themselves.
   /// @throws ConfigError
   RunEnd check(const ranks::Program& program, Show output);
   /// Waits. Returns the signal that ends the command if one has come, else 0.

@@ -67,13 +67,19 @@ std::string message_of(const Verdict& verdict) {
 int run_on_ranks(const std::function<comm::WorldOptions(const LaunchInfo&)>& prepare,
                  const std::function<void(comm::World&)>& body) {
   LaunchInfo info;
-  std::unique_ptr<comm::World> world;
+  comm::WorldOptions options;
   try {
     info = detect_launch();
     if (info.launcher == Launcher::alone) report_signals();
-    world = comm::World::start(info, prepare(info));
+    options = prepare(info);
   } catch (...) {
     return say_last(std::current_exception(), info, Whose::of_all);
+  }
+  std::unique_ptr<comm::World> world;
+  try {
+    world = comm::World::start(info, options);
+  } catch (...) {
+    return say_last(std::current_exception(), info, Whose::own);
   }
   try {
     body(*world);

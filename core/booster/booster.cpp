@@ -117,11 +117,11 @@ data::LoaderOptions Boosted::loader_options() const {
   options.dp_rank = group.rank();
   options.dp_size = group.size();
   options.seed = of.seed;
-  if (!inputs.here) options.needed = inputs.side;
+  if (!inputs.is_first) options.needed = inputs.side;
   options.side_inputs = inputs.side;
   options.exchange = inputs.exchange;
   options.skips = of.loading.on_bad_sample == "skip";
-  options.strict = !inputs.everywhere;
+  options.strict = !inputs.all_first;
   options.workers = of.loading.workers.value_or(default_workers(booster->world()));
   options.prefetch = of.loading.prefetch;
   options.dtype = Precision::parse(of.train.precision).parameters;
@@ -174,9 +174,9 @@ void Booster::boost_model(ModelSource source, Boosted& run) {
                   plugin_->name());
   run.model = std::move(result.model);
   run.optimizer = std::move(result.optimizer);
-  run.inputs.here = result.reads_inputs;
-  run.inputs.everywhere = least_of(world_, {run.inputs.here ? 1 : 0, 0}).front() != 0;
-  run.inputs.exchange = make_sample_exchange(options_.loading, *mesh_, run.inputs.here);
+  run.inputs.is_first = result.reads_inputs;
+  run.inputs.all_first = least_of(world_, {run.inputs.is_first ? 1 : 0, 0}).front() != 0;
+  run.inputs.exchange = make_sample_exchange(options_.loading, *mesh_, run.inputs.is_first);
   synchronise_norms(run.model->module());
   run.optimizer->set_buffer_sync(std::make_shared<BufferSync>(run.model->module(), *mesh_, result.broadcasts_buffers));
   run.optimizer->set_after_first_step([&world = world_] { world.end_first_step(); });

@@ -82,12 +82,12 @@ struct Boosted {
   std::unique_ptr<data::Loader> loader;
   std::unique_ptr<optim::LrSchedule> lr_schedule;
   std::int64_t step = 0;       ///< optimizer steps taken so far
-  Booster* booster = nullptr;  ///< that boosted it, and must outlive it
+  Booster* booster = nullptr;  ///< it has boosted this run, and must outlive it
   /// The inputs that its loaders read.
   struct Inputs {
-    std::vector<std::string> side{};  ///< that all ranks need
-    bool here = true;                 ///< this rank needs the others too
-    bool everywhere = true;           ///< every rank does, not only those of the first pipeline stage
+    std::vector<std::string> side{};  ///< all ranks need these
+    bool is_first = true;             ///< this rank has the first pipeline stage, and needs the others too
+    bool all_first = true;            ///< all ranks have
     std::shared_ptr<const data::SampleExchange> exchange{};  ///< null: each rank reads its own samples
   } inputs{};
 

@@ -30,7 +30,10 @@ class Epoch {
     bool operator==(std::default_sentinel_t /*end*/) const { return !batch_; }
 
    private:
-    void read() { batch_ = left_-- > 0 ? loader_->next() : std::nullopt; }
+    void read() {
+      batch_.reset();  // before the next one is made: two would take the memory twice
+      if (left_-- > 0) batch_ = loader_->next();
+    }
 
     data::Loader* loader_;
     std::int64_t left_;

@@ -7,13 +7,13 @@
 
 namespace trireme::train {
 
-RunContext::RunContext(Prepared run, comm::World& on, std::unique_ptr<RunFolder> in, Callbacks calls)
-    : prepared(std::move(run)),
+RunContext::RunContext(Prepared of, comm::World& on, std::unique_ptr<RunFolder> in, Callbacks calls)
+    : prepared(std::move(of)),
       world(on),
       folder(in ? std::move(in) : open_run(prepared)),
       best(std::make_unique<BestModel>(folder->dir(), exported_texts(prepared), prepared.config.lora)),
-      booster(world, std::move(prepared.plugin), booster_options(prepared), &prepared.log),
-      callbacks(std::move(calls)) {
+      callbacks(std::move(calls)),
+      booster(world, std::move(prepared.plugin), booster_options(prepared), &prepared.log) {
   if (prepared.config.run.on_save_error != "stop") folder->bear_errors(prepared.log);
 }
 

@@ -11,7 +11,6 @@
 #include <cmath>
 #include <cstdint>
 #include <exception>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -33,7 +32,8 @@ using Callbacks = std::vector<std::shared_ptr<RunCallback>>;
 
 /// A run and its parts. Callbacks see it from on_start() to on_finish().
 struct RunContext {
-  RunContext(Prepared run, comm::World& on, std::unique_ptr<RunFolder> in, Callbacks calls);
+  /// `folder`: null for the one that the configuration names.
+  RunContext(Prepared prepared, comm::World& world, std::unique_ptr<RunFolder> folder, Callbacks callbacks);
   ~RunContext();
   RunContext(const RunContext&) = delete;
   RunContext& operator=(const RunContext&) = delete;
@@ -43,10 +43,10 @@ struct RunContext {
   comm::World& world;
   const std::unique_ptr<RunFolder> folder;
   const std::unique_ptr<BestModel> best;
+  Callbacks callbacks;  ///< they end after the model, which may take long, so that a signal is still heard
   Booster booster;
   Boosted boosted{};
   TrainerState state{};
-  Callbacks callbacks;
   /// Of all ranks' devices together, in FLOP/s; unset if it is unknown. Without run.peak_tflops only on rank 0.
   std::optional<double> peak_flops{};
   std::string resumed_from{};   ///< the checkpoint; "" for a new run

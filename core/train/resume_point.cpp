@@ -77,7 +77,7 @@ bool goes_on_after_restart(const std::string& dir) {
 }
 
 /// Decides for the run in run.dir. @throws CheckpointError
-ResumePoint own_point(const Prepared& p, bool must, Verify how, checkpoint::Damages& known) {
+ResumePoint own_point(const Prepared& p, bool must, Verify how, checkpoint::Damages& known, const Log& log) {
   const auto& dir = p.config.run.dir;
   ResumePoint point;
   if (!must && is_finished(dir)) {
@@ -85,7 +85,7 @@ ResumePoint own_point(const Prepared& p, bool must, Verify how, checkpoint::Dama
     if (was_trained_here(dir)) point.done = fmt::format("restart   nothing is left to do: {} is finished", dir);
     return point;
   }
-  point.from = checkpoint::latest_checkpoint(dir, p.log, how, known);
+  point.from = checkpoint::latest_checkpoint(dir, log, how, known);
   if (!point.from.empty()) return point;
   if (must)
     throw CheckpointError(fmt::format(
@@ -96,13 +96,14 @@ ResumePoint own_point(const Prepared& p, bool must, Verify how, checkpoint::Dama
   return point;
 }
 
-ResumePoint point_of(const Prepared& p, const std::string& config_toml, Verify how, checkpoint::Damages& known) {
+ResumePoint point_of(const Prepared& p, const std::string& config_toml, Verify how, checkpoint::Damages& known,
+                     const Log& log) {
   const auto& resume = p.config.run.resume;
   const bool again = goes_on_after_restart(p.config.run.dir);
   if (resume == kResumeNever && !again) return {};
   const bool own = again || resume == kResumeAuto || resume == kResumeMust;
-  auto point = own ? own_point(p, !again && resume == kResumeMust, how, known)
-                   : ResumePoint{.from = named_checkpoint(resume, p.log, how, known)};
+  auto point = own ? own_point(p, !again && resume == kResumeMust, how, known, log)
+                   : ResumePoint{.from = named_checkpoint(resume, log, how, known)};
   if (point.from.empty()) return point;
   const checkpoint::Checkpoint stored(point.from, Verify::sizes);  // its record is verified
   if (const auto changed = check_same_training(p, config_toml, stored); !changed.empty())
@@ -129,12 +130,12 @@ bool is_finished(const std::string& run_dir) {
 }
 
 ResumePoint find_resume_point(const Prepared& p, const std::string& config_toml, checkpoint::Damages& known) {
-  return point_of(p, config_toml, Verify::record, known);
+  return point_of(p, config_toml, Verify::record, known, p.log);
 }
 
 void check_resume_point(const Prepared& p, const std::string& config_toml) {
   checkpoint::Damages known;
-  (void)point_of(p, config_toml, Verify::sizes, known);
+  (void)point_of(p, config_toml, Verify::sizes, known, Log(/*rank=*/1));  // the run itself will warn
 }
 
 }  // namespace trireme::train

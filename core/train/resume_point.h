@@ -33,8 +33,8 @@ bool is_finished(const std::string& run_dir);
 /// another sample order or meaning of a step; the message has the remedy
 ResumePoint find_resume_point(const Prepared& prepared, const std::string& config_toml, checkpoint::Damages& known);
 
-/// Checks what find_resume_point() would refuse, but reads only manifests. For a process that checks before the ranks
-/// start. @throws CheckpointError
+/// Checks silently what find_resume_point() would refuse, but reads only manifests. For one rank, or a process that is
+/// none, before the ranks connect. @throws CheckpointError
 void check_resume_point(const Prepared& prepared, const std::string& config_toml);
 
 }  // namespace trireme::train

@@ -3,6 +3,7 @@
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
 
+#include <chrono>
 #include <nlohmann/json.hpp>
 #include <utility>
 

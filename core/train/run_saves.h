@@ -18,7 +18,7 @@ namespace trireme::train {
 /// All functions are collective but those that say so.
 class RunSaves {
  public:
-  /// `clock`: does not count for a step what a save holds up.
+  /// `clock`: it pauses while the training waits for a save.
   RunSaves(RunContext& run, StepClock& clock) : run_(run), clock_(clock) {}
   /// Finds out where checkpoints are stored, and removes what killed runs have left there.
   void start();

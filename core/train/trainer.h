@@ -1,13 +1,13 @@
-// Trainer: a complete training run, and the only training loop there is: `trireme train` is a Trainer with the
+// Trainer: a complete training run: `trireme train` is a Trainer with the
 // command's own callbacks (run.h), and a program makes one of a model, a task and data sets:
 //
 //   train::Trainer trainer(world, {.output_dir = "runs/digits", .num_train_epochs = 1},
 //                          {.model = make_model, .task = task, .train = images, .eval = test});
 //   trainer.train();
 //
-// How a step reaches the screen: train_step() launches it and puts its numbers into a Readback, which passes those that
-// are on the host to every callback's on_log(). ConsoleReport draws the command's progress line from them, and
-// EpochTable prints a program's table.
+// How a step reaches the screen: TrainingLoop::train_step() launches it and puts its numbers into a Readback, which
+// passes those that are on the host to every callback's on_log(). ConsoleReport draws the command's progress line from
+// them, and EpochTable prints a program's table.
 //
 // All public functions are collective over the world.
 #pragma once

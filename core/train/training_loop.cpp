@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -95,7 +96,7 @@ void TrainingLoop::train_epoch() {
   const auto epoch_begin = Clock::now();
   const auto goes_on = [this] { return !run_.is_over() && !is_epoch_done(); };
   if (state.at.step_in_epoch == 0) state.epoch_loss = {};
-  elements_ = padding_ = 0;
+  inputs_ = {};
   run_.boosted.loader->start_epoch(state.at.epoch, state.at.step_in_epoch);
   if (std::exchange(state.evaluation_pending, false) && !is_epoch_done()) validate(std::nullopt);
   clock_.start();
@@ -139,8 +140,8 @@ void TrainingLoop::train_step(const data::StepBatch& batch) {
   ++at.step_in_epoch;
   at.samples += batch.global_samples;
   local_samples_ += batch.local_samples;
-  elements_ += batch.elements;
-  padding_ += batch.padding;
+  inputs_.elements += batch.elements;
+  inputs_.padding += batch.padding;
   const auto flops = run_.world.rank() == 0 ? flop_rate_.of_step(batch) : std::nullopt;
   const auto time = clock_.end_step(batch.wait_seconds);
   read_back(step, batch,
@@ -199,7 +200,8 @@ void TrainingLoop::read_back(const TrainStep& step, const data::StepBatch& batch
 
 EpochEnd TrainingLoop::epoch_end(Clock::time_point begin) const {
   EpochEnd end{epoch_number(), run_.state.epoch_loss.value(), since(begin)};
-  if (elements_ > 0) end.padded_share = static_cast<double>(padding_) / static_cast<double>(elements_);
+  if (inputs_.elements > 0)
+    end.padded_share = static_cast<double>(inputs_.padding) / static_cast<double>(inputs_.elements);
   return end;
 }
 

@@ -72,7 +72,9 @@ class TrainingLoop {
   std::optional<PolledVote> stops_;  ///< of the evaluation in progress
   std::optional<RunResult> result_;
   std::int64_t local_samples_ = 0;
-  std::int64_t elements_ = 0, padding_ = 0;  ///< of this rank's inputs in this epoch
+  struct {
+    std::int64_t elements = 0, padding = 0;
+  } inputs_;  ///< of this rank in this epoch
   Clock::time_point begin_;
 };
 

@@ -233,9 +233,7 @@ TEST(Launch, RefusesBeforeAnyRankStarts) {
 
 TEST(Launch, TrainStartsItsRanksInTheSameWay) {
   const LauncherBeside launcher([](const std::string&, const std::string&) {
-    return std::string(
-        "[ -n \"$RANK\" ] || exit 0\necho $RANK/$WORLD_SIZE $TRIREME_LAUNCHER $1\n[ $RANK = 0 ] || { sleep 0.5; kill "
-        "-9 $$; }\n");
+    return std::string("echo $RANK/$WORLD_SIZE $TRIREME_LAUNCHER $1\n[ $RANK = 0 ] || { sleep 0.5; kill -9 $$; }\n");
   });
   const auto config = launcher.folder().write("good.toml", "[data]\nname = \"leaves\"\n");
   const auto result = run_process({launcher.command(), "train", config, "--ranks", "2"});

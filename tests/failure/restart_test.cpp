@@ -147,9 +147,8 @@ TEST(Restart, OnlyDeathsAreRestarted) {
 
 // A signal between two starts, or just before the first one is over, ends the command.
 TEST(Restart, ASignalBetweenTwoStartsIsObeyed) {
-  const LauncherBeside launcher([](const std::string& folder, const std::string&) {
-    return "[ -n \"$RANK\" ] || exit 0\necho $RANK >>" + folder + "/starts\nkill -9 $$\n";
-  });
+  const LauncherBeside launcher(
+      [](const std::string& folder, const std::string&) { return "echo $RANK >>" + folder + "/starts\nkill -9 $$\n"; });
   const SmallRun run(kLeaves, kSteps);
   const auto starts = launcher.folder().path() + "/starts";
   const auto result = run_process(
@@ -166,8 +165,7 @@ TEST(Restart, ASignalBetweenTwoStartsIsObeyed) {
 // The ranks have died, and the command knows nothing of it yet.
 TEST(Restart, ASignalBesideTheDeathOfAllRanksIsObeyed) {
   const auto time = "600.625" + std::to_string(getpid());  // of this program's ranks alone
-  const LauncherBeside launcher(
-      [&](const std::string&, const std::string&) { return "[ -n \"$RANK\" ] || exit 0\nexec sleep " + time + "\n"; });
+  const LauncherBeside launcher([&](const std::string&, const std::string&) { return "exec sleep " + time + "\n"; });
   const SmallRun run(kLeaves, kSteps);
   const auto result = run_process({launcher.command(), "train", run.config, "--ranks", "2", "--max-restarts", "5"},
                                   {.meanwhile = [&](pid_t command) {

@@ -67,6 +67,17 @@ TEST(Cause, IsTheFailureThatExplainsTheOthers) {
   }
 }
 
+// Then the ranks that still run are not waited for.
+TEST(Cause, IsClearWhenOtherReportsExplainNoMore) {
+  auto alike = failed(2), meets_nobody = failed(5);
+  alike.report.failure->of_all = meets_nobody.report.failure->of_all = true;
+  EXPECT_TRUE(cause_of({alike, running()})->is_clear);
+  EXPECT_TRUE(cause_of({running(), killed(SIGKILL)})->is_clear);
+  EXPECT_FALSE(cause_of({failed(3), running()})->is_clear);
+  EXPECT_FALSE(cause_of({exited(3), running()})->is_clear);
+  EXPECT_FALSE(cause_of({meets_nobody, running()})->is_clear);
+}
+
 TEST(Cause, NamesTheRankWhoseErrorIsItsOwn) {
   EXPECT_EQ(message_of(0, {.message = "text"}), "text");
   EXPECT_EQ(message_of(2, {.message = "text"}), "rank 2: text");
