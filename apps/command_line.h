@@ -12,6 +12,8 @@ namespace trireme::apps {
 
 /// This variable makes a worker only check whether its training could start, on as many ranks as its command says.
 inline constexpr const char* kCheckVariable = "TRIREME_CHECK";
+/// This variable tells a worker that a command with --ranks has started it as one of so many ranks.
+inline constexpr const char* kRanksVariable = "TRIREME_RANKS";
 
 struct TrainCommand {
   std::string config;

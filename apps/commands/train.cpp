@@ -64,16 +64,18 @@ std::string command_to_go_on(const TrainCommand& command, bool said_where) {
   return out;
 }
 
+/// Whether `trireme train --ranks N` has started this rank, and says how it ended.
+bool is_rank_of_command() { return std::getenv(kRanksVariable) != nullptr; }
+
 /// What the user sees last of a run that a signal has stopped. Our launcher names the signal itself.
 void say_how_to_go_on(const TrainCommand& command, const LaunchInfo& info, const train::StoppedBySignal& stop,
                       bool said_where) {
-  const bool by_ours = std::getenv("TRIREME_RANKS") != nullptr;
-  const bool is_whole = by_ours || info.launcher == Launcher::alone;
+  const bool is_whole = is_rank_of_command() || info.launcher == Launcher::alone;
   const char* same = said_where ? "with the same command and --resume auto" : "with the same command";
   // Not broken into lines, so that it can be copied.
   if (!stop.saved().empty())
     put(fmt::format("go on     {}\n", is_whole ? command_to_go_on(command, said_where) : same));
-  if (!by_ours && info.launcher != Launcher::launch) say_error(stop.what());
+  if (!is_rank_of_command() && info.launcher != Launcher::launch) say_error(stop.what());
 }
 
 /// Says an error that ends the training before the training waits for a checkpoint in flight, whose disk may hang.
@@ -102,7 +104,7 @@ int run(const TrainCommand& command) {
         const auto file = config.run.rank_logs ? std::make_shared<LogFile>() : nullptr;
         prepared = train::prepare(std::move(config), info, "", Log(info.rank, stderr, file));
         // Without our launcher, rank 0 must not end before the others can learn why.
-        if (info.rank == 0 && std::getenv("TRIREME_RANKS") != nullptr) train::check_run(*prepared);
+        if (info.rank == 0 && is_rank_of_command()) train::check_run(*prepared);
         return options;
       },
       [&](comm::World& world) {
@@ -110,7 +112,7 @@ int run(const TrainCommand& command) {
         if (prepared->config.run.memory_mb > 0 && !world.device().is_cpu())
           config::fail(prepared->config.root.table("run"), "memory_mb",
                        "applies only to CPU ranks, but these ranks use GPUs; remove it");
-        if (prepared->config.train.on_oom == train::kOomRetry && std::getenv("TRIREME_RANKS") == nullptr)
+        if (prepared->config.train.on_oom == train::kOomRetry && !is_rank_of_command())
           prepared->log.warn(
               "train.on_oom = \"retry\" has no effect, because another launcher started the ranks; let `trireme train "
               "--ranks N` start them");

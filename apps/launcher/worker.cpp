@@ -81,7 +81,7 @@ RunEnd check(Supervisor& supervisor, const std::vector<std::string>& arguments, 
 RunEnd run_ranks(Supervisor& supervisor, std::int64_t ranks, std::int64_t threads,
                  const std::vector<std::string>& arguments, OnStop on_stop) {
   auto program = worker(arguments);
-  set_variable(program.environment, "TRIREME_RANKS", std::to_string(ranks));
+  set_variable(program.environment, kRanksVariable, std::to_string(ranks));
   if (threads > 0) set_variable(program.environment, "OMP_NUM_THREADS", std::to_string(threads));
   return supervisor.run({.program = std::move(program),
                          .ranks = static_cast<int>(ranks),

@@ -67,19 +67,16 @@ std::string message_of(const Verdict& verdict) {
 int run_on_ranks(const std::function<comm::WorldOptions(const LaunchInfo&)>& prepare,
                  const std::function<void(comm::World&)>& body) {
   LaunchInfo info;
-  comm::WorldOptions options;
+  std::unique_ptr<comm::World> world;
+  auto whose = Whose::of_all;
   try {
     info = detect_launch();
     if (info.launcher == Launcher::alone) report_signals();
-    options = prepare(info);
-  } catch (...) {
-    return say_last(std::current_exception(), info, Whose::of_all);
-  }
-  std::unique_ptr<comm::World> world;
-  try {
+    const auto options = prepare(info);
+    whose = Whose::own;
     world = comm::World::start(info, options);
   } catch (...) {
-    return say_last(std::current_exception(), info, Whose::own);
+    return say_last(std::current_exception(), info, whose);
   }
   try {
     body(*world);
