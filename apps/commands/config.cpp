@@ -14,7 +14,7 @@
 #include "core/booster/plugin_loader.h"
 #include "core/config/document.h"
 #include "core/train/plugin_sections.h"
-#include "core/train/prepare.h"
+#include "core/train/run_setup.h"
 
 namespace trireme::apps {
 namespace {

@@ -16,8 +16,8 @@
 #include "core/base/text.h"
 #include "core/comm/mesh.h"
 #include "core/train/plugin_sections.h"
-#include "core/train/prepare.h"
 #include "core/train/run.h"
+#include "core/train/run_setup.h"
 #include "trireme.h"
 
 namespace trireme::apps {
@@ -68,31 +68,30 @@ std::string check_checkpoint(const EvalCommand& command, int rank) {
                      at.step_in_epoch == 0 ? at.epoch : at.epoch + 1, text::quantity(at.global_step, "step"));
 }
 
-void check_report(const EvalCommand& command, const train::Prepared& prepared) {
-  if (command.report && !prepared.task->report())
+void check_report(const EvalCommand& command, const train::RunSetup& setup) {
+  if (command.report && !setup.task.made->report())
     throw ConfigError(fmt::format("--report: the task \"{}\" has no classes to report on; remove the option",
-                                  prepared.task_kind.name()));
+                                  setup.task.kind.name()));
 }
 
 }  // namespace
 
 int run(const EvalCommand& command) {
-  std::optional<train::Prepared> prepared;
+  std::optional<train::RunSetup> setup;
   return run_on_ranks(
       [&](const LaunchInfo& info) {
         const auto weights = command.is_checkpoint ? check_checkpoint(command, info.rank) : "";
         auto config = eval_config(command, info.size, Log(info.rank));
         const auto options = world_options(config);
         tune_process(config, info);
-        prepared = train::prepare(std::move(config), info, command.weights, Log(info.rank));
-        check_report(command, *prepared);
+        setup = train::prepare_evaluation(std::move(config), info, command.weights, Log(info.rank));
+        check_report(command, *setup);
         put(weights);
         return options;
       },
       [&](comm::World& world) {
-        check_same_settings(world, "eval", *prepared);
-        train::run_evaluation(std::move(*prepared), world, {.columns = terminal_columns(STDOUT_FILENO)},
-                              command.report);
+        check_same_settings(world, "eval", *setup);
+        train::run_evaluation(std::move(*setup), world, {.columns = terminal_columns(STDOUT_FILENO)}, command.report);
       });
 }
 

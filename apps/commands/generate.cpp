@@ -20,8 +20,8 @@
 #include "core/base/text.h"
 #include "core/checkpoint/hub_cache.h"
 #include "core/checkpoint/weights.h"
-#include "core/train/prepare.h"
-#include "core/train/pretrained.h"
+#include "core/train/export_texts.h"
+#include "core/train/run_setup.h"
 #include "datasets/text/tokenizer_choice.h"
 #include "tokenizers/tokenizer.h"
 #include "trireme.h"
@@ -67,10 +67,10 @@ std::string tokenizer_of_data(const config::Table& root) {
 
 /// The tokenizer of the command line, else the one beside the weights, else that of the run's data. @throws ConfigError
 std::shared_ptr<const tokenizers::Tokenizer> tokenizer_for(const GenerateCommand& command,
-                                                           const train::Prepared& prepared) {
+                                                           const train::RunSetup& setup) {
   auto named = command.tokenizer;
-  if (named.empty()) named = datasets::tokenizer_of_weights(prepared.weights);
-  if (named.empty()) named = tokenizer_of_data(prepared.config.root);
+  if (named.empty()) named = datasets::tokenizer_of_weights(setup.weights.path);
+  if (named.empty()) named = tokenizer_of_data(setup.config.root);
   if (!named.empty()) return datasets::load_named_tokenizer(named);
   throw ConfigError(
       fmt::format("{}: there is no tokenizer beside these weights (tokenizer.json, vocab.json with merges.txt, or "
@@ -80,10 +80,10 @@ std::shared_ptr<const tokenizers::Tokenizer> tokenizer_for(const GenerateCommand
 
 /// The tokens at which the generation stops, if it does: those that the weights' files name, else the tokenizer's.
 /// @throws ConfigError when neither has one
-std::vector<std::int64_t> ends_of(const GenerateCommand& command, const train::Prepared& prepared,
+std::vector<std::int64_t> ends_of(const GenerateCommand& command, const train::RunSetup& setup,
                                   const tokenizers::Tokenizer& tokenizer) {
   if (!command.stop_at_end) return {};
-  if (auto ids = train::end_ids(prepared); !ids.empty()) return ids;
+  if (auto ids = train::end_ids(setup.weights); !ids.empty()) return ids;
   if (const auto& end = tokenizer.special().end) return {*end};
   throw ConfigError(
       "--stop-at-end: neither the files beside the weights nor the tokenizer have a token for the end of a text; "
@@ -98,13 +98,13 @@ int run(const GenerateCommand& command) {
   const auto options = world_options(config);
   const LaunchInfo alone;  // also under mpirun, where only the first process gets here
   tune_process(config, alone);
-  const auto prepared = train::prepare_generation(std::move(config), alone, command.weights, Log());
-  const auto tokenizer = tokenizer_for(command, prepared);
+  const auto setup = train::prepare_generation(std::move(config), alone, command.weights, Log());
+  const auto tokenizer = tokenizer_for(command, setup);
   const train::GenerateOptions how{.tokens = command.tokens,
                                    .sampling = {.temperature = command.temperature,
                                                 .top_k = command.top_k,
                                                 .seed = static_cast<std::uint64_t>(command.seed)},
-                                   .ends = ends_of(command, prepared, *tokenizer),
+                                   .ends = ends_of(command, setup, *tokenizer),
                                    .vocabulary = tokenizer->vocabulary()};
   // No limit: generate() shortens the text at its beginning, for what follows depends most on its end.
   auto ids = tokenizer->encode_sample(command.prompt, std::nullopt, std::numeric_limits<std::int64_t>::max()).ids;
@@ -113,7 +113,7 @@ int run(const GenerateCommand& command) {
   while (ids.size() > 1 && (special.end == ids.back() || special.sep == ids.back())) ids.pop_back();
   const auto world = comm::World::start(alone, options);
   comm::warn_of_cpu(*world, Log());
-  const auto model = train::open_language_model(prepared, world->device());
+  const auto model = train::open_language_model(setup, world->device());
   for (const auto id : train::generate(model, {ids.begin(), ids.end()}, how))
     ids.push_back(static_cast<std::int32_t>(id));
   put(tokenizer->decode(ids) + "\n");

@@ -13,8 +13,8 @@
 #include "core/base/log.h"
 #include "core/base/text.h"
 #include "core/data/class_names.h"
-#include "core/train/prepare.h"
 #include "core/train/run.h"
+#include "core/train/run_setup.h"
 
 namespace trireme::apps {
 namespace {
@@ -77,14 +77,14 @@ int run(const PredictCommand& command) {
   const auto options = world_options(config);
   const LaunchInfo alone;  // also under mpirun, where only the first process gets here
   tune_process(config, alone);
-  auto prepared = train::prepare(std::move(config), alone, command.weights, Log(), command.images);
-  if (command.batch) prepared.eval_batch = *command.batch;
+  if (command.batch) config.train.eval_batch = command.batch;
+  auto setup = train::prepare_evaluation(std::move(config), alone, command.weights, Log(), command.images);
   const auto world = comm::World::start(alone, options);
   comm::warn_of_cpu(*world, Log());
-  const auto count = static_cast<std::int64_t>(prepared.files.size());
-  const Printer printer(command, prepared.files, data::distinct_names(prepared.data.info.spec.class_names));
+  const auto count = static_cast<std::int64_t>(setup.files.size());
+  const Printer printer(command, setup.files, data::distinct_names(setup.data.info.spec.class_names));
   const auto unreadable = train::run_prediction(
-      std::move(prepared), *world,
+      std::move(setup), *world,
       [&](const auto& samples, const auto& probabilities) { printer.print(samples, probabilities); });
   if (!unreadable.empty())
     throw DataError(fmt::format("{} of {} could not be read; the lines above name them", unreadable.size(),

@@ -62,12 +62,12 @@ std::string first_difference(const Settings& own, const Settings& of_first_rank,
 }
 
 /// What the excepted paths lead to.
-void add_contents(const train::Prepared& prepared, Settings& out) {
-  out["the plugin"] = prepared.plugin->name();
-  const auto& resume = prepared.config.run.resume;
+void add_contents(const train::RunSetup& setup, Settings& out) {
+  out["the plugin"] = setup.plugin->name();
+  const auto& resume = setup.config.run.resume;
   const bool is_path = resume != train::kResumeAuto && resume != train::kResumeMust && resume != train::kResumeNever;
   out["run.resume"] = is_path ? "a path" : resume;
-  const auto& data = prepared.data;
+  const auto& data = setup.data;
   out["a training split of"] = fmt::format("{} samples ({})", data.train ? data.train->size() : 0, data.info.digest);
   for (const auto& [name, split] : {std::pair{"validation", &data.validation}, {"test", &data.test}})
     out[fmt::format("a {} split of", name)] = fmt::format("{} samples", *split ? (*split)->size() : 0);
@@ -75,10 +75,10 @@ void add_contents(const train::Prepared& prepared, Settings& out) {
 
 }  // namespace
 
-void check_same_settings(comm::World& world, const std::string& command, const train::Prepared& prepared) {
+void check_same_settings(comm::World& world, const std::string& command, const train::RunSetup& setup) {
   Settings own{{kCommand, command}};
-  add_keys(prepared.config.root, own);
-  add_contents(prepared, own);
+  add_keys(setup.config.root, own);
+  add_contents(setup, own);
   const auto text = json_text(nlohmann::json(own));
   const auto digest = static_cast<std::int64_t>(random::hash(text));
   auto least = at::tensor({digest, ~digest}).to(world.device());
@@ -117,10 +117,10 @@ void tune_process(const train::RunConfig& config, const LaunchInfo& info) {
     at::set_num_threads(std::min(at::get_num_threads(), usable_cores()));  // OpenMP knows no CPU quota
 }
 
-train::Prepared check_for_ranks(train::RunConfig config, std::int64_t ranks) {
+train::RunSetup check_for_ranks(train::RunConfig config, std::int64_t ranks) {
   const auto size = static_cast<int>(ranks);
   const Log silent(/*rank=*/1);  // the ranks will print notes and warnings
-  return train::prepare(std::move(config), {.size = size, .local_size = size}, "", silent);
+  return train::prepare_training(std::move(config), {.size = size, .local_size = size}, silent);
 }
 
 }  // namespace trireme::apps

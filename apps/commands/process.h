@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/comm/world.h"
-#include "core/train/prepare.h"
+#include "core/train/run_setup.h"
 
 namespace trireme::apps {
 
@@ -17,11 +17,11 @@ void tune_process(const train::RunConfig& config, const LaunchInfo& info);
 
 /// Prepares a training of `ranks` ranks silently in this one process, for a command that asks whether it could start.
 /// @throws ConfigError, DataError, CheckpointError
-train::Prepared check_for_ranks(train::RunConfig config, std::int64_t ranks);
+train::RunSetup check_for_ranks(train::RunConfig config, std::int64_t ranks);
 
 /// Checks that all ranks were started with the same command and settings. Paths and local resources may differ by host,
 /// but not the data and the plugin that they lead to. Collective. @throws ConfigError on every rank, naming the first
 /// difference
-void check_same_settings(comm::World& world, const std::string& command, const train::Prepared& prepared);
+void check_same_settings(comm::World& world, const std::string& command, const train::RunSetup& setup);
 
 }  // namespace trireme::apps

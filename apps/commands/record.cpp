@@ -13,7 +13,7 @@
 #include "core/base/error.h"
 #include "core/base/log.h"
 #include "core/checkpoint/files.h"
-#include "core/train/prepare.h"
+#include "core/train/run_setup.h"
 
 namespace trireme::apps {
 
@@ -29,18 +29,18 @@ int run(const CheckCommand& command) {
 }
 
 int run(const RecordCommand& command) {
-  std::optional<train::Prepared> prepared;
+  std::optional<train::RunSetup> setup;
   return run_on_ranks(
       [&](const LaunchInfo& info) {
         auto config = load_with_layout(command.config, command.set, parse_layout(command.layout));
         const auto options = world_options(config);
         tune_process(config, info);
-        prepared = train::prepare(std::move(config), info, "", Log(info.rank));
+        setup = train::prepare_training(std::move(config), info, Log(info.rank));
         return options;
       },
       [&](comm::World& world) {
-        const bool coarse = prepared->config.train.precision != "fp64";
-        train::record_steps(std::move(*prepared), world, command.steps, command.into);
+        const bool coarse = setup->config.train.precision != "fp64";
+        train::record_steps(std::move(*setup), world, command.steps, command.into);
         if (world.rank() != 0) return;
         const auto off = train::compare_records(command.into, command.against, coarse);
         const nlohmann::json found{{"loss", off.loss},

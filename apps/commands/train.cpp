@@ -15,9 +15,9 @@
 #include "apps/worker/ranks.h"
 #include "core/base/log.h"
 #include "core/base/text.h"
-#include "core/train/prepare.h"
 #include "core/train/run.h"
 #include "core/train/run_folder.h"
+#include "core/train/run_setup.h"
 #include "core/train/stop.h"
 
 namespace trireme::apps {
@@ -94,7 +94,7 @@ int run(const TrainCommand& command) {
     train::check_run(check_for_ranks(load(command), command.ranks.value_or(1)));
     return 0;
   }
-  std::optional<train::Prepared> prepared;
+  std::optional<train::RunSetup> setup;
   int stopped = 0;
   const int failed = run_on_ranks(
       [&](const LaunchInfo& info) {
@@ -102,24 +102,24 @@ int run(const TrainCommand& command) {
         const auto options = world_options(config);
         tune_process(config, info);
         const auto file = config.run.rank_logs ? std::make_shared<LogFile>() : nullptr;
-        prepared = train::prepare(std::move(config), info, "", Log(info.rank, stderr, file));
+        setup = train::prepare_training(std::move(config), info, Log(info.rank, stderr, file));
         // Without our launcher, rank 0 must not end before the others can learn why.
-        if (info.rank == 0 && is_rank_of_command()) train::check_run(*prepared);
+        if (info.rank == 0 && is_rank_of_command()) train::check_run(*setup);
         return options;
       },
       [&](comm::World& world) {
-        check_same_settings(world, command.timeline ? "train --timeline" : "train", *prepared);
-        if (prepared->config.run.memory_mb > 0 && !world.device().is_cpu())
-          config::fail(prepared->config.root.table("run"), "memory_mb",
+        check_same_settings(world, command.timeline ? "train --timeline" : "train", *setup);
+        if (setup->config.run.memory_mb > 0 && !world.device().is_cpu())
+          config::fail(setup->config.root.table("run"), "memory_mb",
                        "applies only to CPU ranks, but these ranks use GPUs; remove it");
-        if (prepared->config.train.on_oom == train::kOomRetry && !is_rank_of_command())
-          prepared->log.warn(
+        if (setup->config.train.on_oom == train::kOomRetry && !is_rank_of_command())
+          setup->log.warn(
               "train.on_oom = \"retry\" has no effect, because another launcher started the ranks; let `trireme train "
               "--ranks N` start them");
-        auto folder = train::open_run(*prepared);
-        const bool said_where = says_where_to_start(prepared->config);
+        auto folder = train::open_run(*setup);
+        const bool said_where = says_where_to_start(setup->config);
         try {
-          train::run_training(std::move(*prepared), world, std::move(folder),
+          train::run_training(std::move(*setup), world, std::move(folder),
                               {.terminal = {.columns = terminal_columns(STDOUT_FILENO)},
                                .timeline = command.timeline,
                                .callbacks = {std::make_shared<SayErrors>(world.info())}});

@@ -1,26 +1,26 @@
 #include "core/train/callback.h"
 
 #include "core/train/export.h"
-#include "core/train/lora.h"
+#include "core/train/export_texts.h"
 #include "core/train/run_folder.h"
 #include "core/train/stop.h"
 
 namespace trireme::train {
 
-RunContext::RunContext(Prepared of, comm::World& on, std::unique_ptr<RunFolder> in, Callbacks calls)
-    : prepared(std::move(of)),
+RunContext::RunContext(RunSetup of, comm::World& on, std::unique_ptr<RunFolder> in, Callbacks calls)
+    : setup(std::move(of)),
       world(on),
-      folder(in ? std::move(in) : open_run(prepared)),
-      best(std::make_unique<BestModel>(folder->dir(), exported_texts(prepared), prepared.config.lora)),
+      folder(in ? std::move(in) : open_run(setup)),
+      best(std::make_unique<BestModel>(folder->dir(), exported_texts(setup), setup.config.lora)),
       callbacks(std::move(calls)),
-      booster(world, std::move(prepared.plugin), booster_options(prepared), &prepared.log) {
-  if (prepared.config.run.on_save_error != "stop") folder->bear_errors(prepared.log);
+      booster(world, std::move(setup.plugin), booster_options(setup), &setup.log) {
+  if (setup.config.run.on_save_error != "stop") folder->bear_errors(setup.log);
 }
 
 RunContext::~RunContext() = default;
 
 bool RunContext::is_over() const {
-  return state.at.epoch >= prepared.config.train.epochs || state.at.global_step >= prepared.total_steps ||
+  return state.at.epoch >= setup.config.train.epochs || state.at.global_step >= setup.batch.steps ||
          !stopped_by.empty();
 }
 

@@ -18,8 +18,8 @@
 
 #include "core/booster/booster.h"
 #include "core/train/evaluate.h"
-#include "core/train/prepare.h"
 #include "core/train/resume.h"
+#include "core/train/run_setup.h"
 
 namespace trireme::train {
 
@@ -33,13 +33,13 @@ using Callbacks = std::vector<std::shared_ptr<RunCallback>>;
 /// A run and its parts. Callbacks see it from on_start() to on_finish().
 struct RunContext {
   /// `folder`: null for the one that the configuration names.
-  RunContext(Prepared prepared, comm::World& world, std::unique_ptr<RunFolder> folder, Callbacks callbacks);
+  RunContext(RunSetup setup, comm::World& world, std::unique_ptr<RunFolder> folder, Callbacks callbacks);
   ~RunContext();
   RunContext(const RunContext&) = delete;
   RunContext& operator=(const RunContext&) = delete;
 
   // In this order: the folder's resolved configuration has the plugin's options, and the booster takes the plugin.
-  Prepared prepared;
+  RunSetup setup;
   comm::World& world;
   const std::unique_ptr<RunFolder> folder;
   const std::unique_ptr<BestModel> best;

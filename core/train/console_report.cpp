@@ -13,10 +13,10 @@
 namespace trireme::train {
 
 void ConsoleReport::on_start(RunContext& run) {
-  print_header(console_, run.prepared, run.boosted, run.staging_bytes);
+  print_header(console_, run.setup, run.boosted, run.staging_bytes);
   const auto& at = run.state.at;
   if (const auto& from = run.resumed_from; !from.empty())
-    console_.line(at.global_step < run.prepared.total_steps
+    console_.line(at.global_step < run.setup.batch.steps
                       ? fmt::format("resume    from {}: epoch {}, step {}", from, at.epoch + 1, at.global_step)
                       : fmt::format("resume    from {}: all {} done; evaluation and export are left", from,
                                     text::quantity(at.global_step, "step")));
@@ -30,9 +30,9 @@ void ConsoleReport::on_log(RunContext& run, const StepLog& log) {
   seconds_a_step_ = restarts ? log.seconds : 0.9 * seconds_a_step_ + 0.1 * log.seconds;
   waited_ += log.data_wait;
   const auto elapsed = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-  const auto left = run.prepared.total_steps - log.at.global_step;
+  const auto left = run.setup.batch.steps - log.at.global_step;
   Progress progress{.epoch = log.at.epoch + 1,
-                    .epochs = run.prepared.config.train.epochs,
+                    .epochs = run.setup.config.train.epochs,
                     .step = log.at.step_in_epoch,
                     .steps = std::min(run.boosted.loader->steps_per_epoch(), log.at.step_in_epoch + left),
                     .total_left = left,
@@ -51,7 +51,7 @@ void ConsoleReport::on_log(RunContext& run, const StepLog& log) {
 void ConsoleReport::on_evaluate(RunContext& run, const Evaluation& evaluation) {
   if (evaluation.split != std::string_view("validation")) return;
   const auto& result = evaluation.result;
-  const auto& shown = run.prepared.shown;
+  const auto& shown = run.setup.task.shown;
   const auto& epoch = evaluation.epoch;
   auto line = epoch ? fmt::format("epoch {:<3} train {:.4f}   ", evaluation.of.epoch, epoch->train_loss)
                     : fmt::format("step {:<19} ", evaluation.of.step);

@@ -25,9 +25,9 @@ void print_line(const RunContext& run, const std::string& text) {
 /// The columns of the table after the epoch, the step and the training loss.
 std::vector<std::string> headings(const RunContext& run) {
   std::vector<std::string> columns{"epoch", "step", "training loss"};
-  if (!run.prepared.plan.evaluates_epochs && !run.prepared.config.train.eval_every) return columns;
+  if (!run.setup.plan.evaluates_epochs && !run.setup.config.train.eval_every) return columns;
   columns.emplace_back("validation loss");
-  for (const auto& metric : run.prepared.task->metrics()) columns.push_back(metric.label);
+  for (const auto& metric : run.setup.task.made->metrics()) columns.push_back(metric.label);
   return columns;
 }
 
@@ -43,7 +43,7 @@ std::string cells(const std::vector<std::string>& headings, const std::vector<st
 }  // namespace
 
 void EpochTable::on_start(RunContext& run) {
-  const auto& p = run.prepared;
+  const auto& p = run.setup;
   const auto& train = p.config.train;
   auto& loader = *run.boosted.loader;
   print_line(run, versions_line(run.world));
@@ -51,10 +51,10 @@ void EpochTable::on_start(RunContext& run) {
   const std::pair<const char*, std::string> rows[]{
       {"examples", text::thousands(loader.size())},
       {"epochs", text::thousands(train.epochs)},
-      {"batch size per device", text::thousands(p.micro_batch)},
+      {"batch size per device", text::thousands(p.batch.micro)},
       {"total batch size", text::thousands(train.global_batch)},
       {"accumulation steps", text::thousands(loader.micro_per_step())},
-      {"optimization steps", text::thousands(p.total_steps)},
+      {"optimization steps", text::thousands(p.batch.steps)},
       {"parameters", text::thousands(nn::parameter_count(run.boosted.model->module()))}};
   for (const auto& [name, value] : rows) print_line(run, fmt::format("  {:<24}{:>10}", name, value));
   if (const auto& from = run.resumed_from; !from.empty())

@@ -16,7 +16,7 @@
 namespace trireme::train {
 namespace {
 
-Booster booster_of(Prepared& p, comm::World& world) {
+Booster booster_of(RunSetup& p, comm::World& world) {
   auto options = booster_options(p);
   options.lr_schedule = {};  // nothing is trained, so the schedule is not checked
   options.train.ema_decay.reset();
@@ -24,12 +24,12 @@ Booster booster_of(Prepared& p, comm::World& world) {
 }
 
 /// The model with the weights.
-Boosted load_model(Booster& booster, const Prepared& p) {
-  auto source = model_source(p);
+Boosted load_model(Booster& booster, const RunSetup& p) {
+  auto source = p.model.source();
   source.head_prefix.clear();  // a head that the weights lack would be drawn at random and evaluated
   Boosted run;
   with_memory_remedy(
-      [&] { run = booster.boost({.source = std::move(source), .task = p.task, .data = p.data.validation}); },
+      [&] { run = booster.boost({.source = std::move(source), .task = p.task.made, .data = p.data.validation}); },
       [] {
         return ": partition the weights over more ranks, with parallel.plugin = \"hybrid_parallel\" and parallel.zero "
                "= 3";
@@ -71,10 +71,10 @@ class Reports {
 
 }  // namespace
 
-EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal,
+EvalResult run_evaluation(RunSetup p, comm::World& world, Terminal terminal,
                           const std::optional<std::string>& report_file) {
   Console console(terminal, world.rank() == 0);
-  Reports reports(*p.task, report_file);
+  Reports reports(*p.task.made, report_file);
   checkpoint::on_first_rank(world, [&] { reports.open_file(); });
   auto booster = booster_of(p, world);
   auto run = load_model(booster, p);
@@ -82,7 +82,7 @@ EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal,
   std::vector<std::string> bad;  // splits
   for (const auto& [name, split] : {std::pair{"validation", p.data.validation}, std::pair{"test", p.data.test}}) {
     if (!split) continue;
-    auto loader = run.evaluation_loader(split, p.eval_batch);
+    auto loader = run.evaluation_loader(split, p.batch.eval);
     with_deterministic_remedy(p.config, [&] { last = evaluate(run, *loader, nullptr, reports.get()); });
     auto line = fmt::format("{:<11} {}   loss {:.4f}", name, text::quantity(last.samples, "sample"), last.loss);
     for (const auto& [metric, value] : last.metrics)
@@ -98,22 +98,22 @@ EvalResult run_evaluation(Prepared p, comm::World& world, Terminal terminal,
   return last;
 }
 
-std::vector<std::int64_t> run_prediction(Prepared p, comm::World& world, const OnPrediction& on_prediction) {
+std::vector<std::int64_t> run_prediction(RunSetup p, comm::World& world, const OnPrediction& on_prediction) {
   auto booster = booster_of(p, world);
   auto run = load_model(booster, p);
-  const auto loader = run.evaluation_loader(p.data.validation, p.eval_batch);
+  const auto loader = run.evaluation_loader(p.data.validation, p.batch.eval);
   const auto predict = [&](const nn::Tensors& outputs, const data::Batch& batch) {
-    const auto probabilities = p.task->probabilities(outputs);
+    const auto probabilities = p.task.made->probabilities(outputs);
     if (!probabilities.defined())
       throw ConfigError(fmt::format("train.task: \"{}\" predicts no class of a sample; only its loss can be evaluated",
-                                    p.task_kind.name()));
+                                    p.task.kind.name()));
     on_prediction(batch.sample_ids, probabilities.to(at::TensorOptions(at::kCPU).dtype(at::kDouble)));
   };
   with_memory_remedy([&] { with_deterministic_remedy(p.config, [&] { forward_all(run, *loader, predict); }); },
                      [&] {
-                       return p.eval_batch == 1
+                       return p.batch.eval == 1
                                   ? std::string(" in a prediction: use a device with more memory")
-                                  : fmt::format(" in a prediction: choose a --batch of less than {}", p.eval_batch);
+                                  : fmt::format(" in a prediction: choose a --batch of less than {}", p.batch.eval);
                      });
   return p.data.validation->skipped();
 }

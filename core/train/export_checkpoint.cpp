@@ -26,7 +26,7 @@
 #include "core/checkpoint/weights.h"
 #include "core/checkpoint/weights_source.h"
 #include "core/config/table.h"
-#include "core/train/pretrained.h"
+#include "core/train/export_texts.h"
 
 namespace trireme::train {
 namespace {

@@ -12,8 +12,8 @@
 #include "core/checkpoint/shared_errors.h"
 #include "core/comm/text.h"
 #include "core/train/export.h"
+#include "core/train/export_texts.h"
 #include "core/train/lora.h"
-#include "core/train/pretrained.h"
 #include "core/train/run_folder.h"
 
 namespace trireme::train {
@@ -35,14 +35,14 @@ void write_back(BoostedModel& model, std::vector<shard::Slice> slices, const std
 
 /// Evaluates the exported weights on the test split: the last ones, and the best ones if they differ.
 void score_test(RunContext& run, const FinishInputs& inputs, RunResult& result) {
-  const auto loader = run.boosted.evaluation_loader(run.prepared.data.test, run.prepared.eval_batch);
+  const auto loader = run.boosted.evaluation_loader(run.setup.data.test, run.setup.batch.eval);
   result.test = evaluate(run.boosted, *loader, nullptr, nullptr, inputs.before_batch);
   const auto& at = run.state.at;
   const Evaluated last{at.epoch + (at.step_in_epoch > 0 ? 1 : 0), at.global_step, {}};
   run.call(&RunCallback::on_evaluate,
            Evaluation{.split = "test", .result = *result.test, .of = last, .weights = "last"});
-  if (result.best_is_last() || !run.prepared.plan.keeps_best) return;
-  const bool keeps_last = run.prepared.plan.keeps_last;
+  if (result.best_is_last() || !run.setup.plan.keeps_best) return;
+  const bool keeps_last = run.setup.plan.keeps_last;
   const auto last_weights = keeps_last ? host_copies(run.best->state(run.boosted)) : std::vector<at::Tensor>();
   if (!run.best->load(run.boosted)) return;
   result.best_test = evaluate(run.boosted, *loader, nullptr, nullptr, inputs.before_batch);
@@ -55,7 +55,7 @@ void try_test(RunContext& run, const FinishInputs& inputs, RunResult& result) {
   try {
     score_test(run, inputs, result);
   } catch (const DataError& error) {
-    const bool resumes = run.prepared.config.run.keep_checkpoints > 0;
+    const bool resumes = run.setup.config.run.keep_checkpoints > 0;
     throw DataError(
         fmt::format("{}. The training is complete, and its weights are in {}/{}{}", error.what(), run.folder->dir(),
                     kExportedModel, resumes ? "; the same command then runs only the test" : ""),
@@ -66,7 +66,7 @@ void try_test(RunContext& run, const FinishInputs& inputs, RunResult& result) {
 }  // namespace
 
 RunResult finish(RunContext& run, const FinishInputs& inputs) {
-  const auto& p = run.prepared;
+  const auto& p = run.setup;
   // Save before the test, so that an error in the test samples does not lose the training.
   const auto model = fmt::format("{}/{}", run.folder->dir(), kExportedModel);
   const auto format = export_format(p.config.run);
@@ -94,14 +94,14 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
   }
   RunResult result{.state = run.state,
                    .run_dir = run.folder->dir(),
-                   .shown = p.shown,
+                   .shown = p.task.shown,
                    .resumed_at = run.resumed_at,
                    .exports_best = exports_best,
                    .flops_per_s = inputs.flops_per_s,
                    .peak_flops = run.peak_flops};
   if (p.data.test) try_test(run, inputs, result);
   if (run.state.at.epoch < p.config.train.epochs)
-    result.stopped_by = run.state.at.global_step >= p.total_steps ? "train.max_steps" : run.stopped_by;
+    result.stopped_by = run.state.at.global_step >= p.batch.steps ? "train.max_steps" : run.stopped_by;
   result.seconds = inputs.seconds();
   const auto skipped = skipped_samples(p.data, run.world);
   result.skipped_samples = skipped.distinct;

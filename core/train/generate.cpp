@@ -30,9 +30,9 @@ void read_last_token(nn::Model& model) {
 }
 
 /// The model's option of this name, if it has one and it is a number; else 0.
-std::int64_t number_option(const Prepared& p, const char* key) {
-  const auto* field = p.kind->fields().find(key);
-  const auto value = field == nullptr ? FieldValue() : field->get(p.model_options.get());
+std::int64_t number_option(const RunSetup& p, const char* key) {
+  const auto* field = p.model.kind->fields().find(key);
+  const auto value = field == nullptr ? FieldValue() : field->get(p.model.options.get());
   const auto* number = std::get_if<std::int64_t>(&value);
   return number == nullptr ? 0 : *number;
 }
@@ -76,8 +76,8 @@ std::int64_t sample_token(const at::Tensor& logits, const SamplingOptions& optio
   return ids[static_cast<std::size_t>(found - sums.begin())];
 }
 
-LanguageModel open_language_model(const Prepared& p, c10::Device device) {
-  auto source = model_source(p);
+LanguageModel open_language_model(const RunSetup& p, c10::Device device) {
+  auto source = p.model.source();
   const auto options = booster_options(p);
   auto parameters = materialize_whole(source, options, device, p.log);
   read_last_token(*source.model);

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "core/train/prepare.h"
+#include "core/train/run_setup.h"
 
 namespace trireme::train {
 
@@ -36,7 +36,7 @@ struct LanguageModel {
   std::int64_t positions = 0;   ///< the number of ids that next_logits() takes at most; 0: any
 };
 /// Loads the weights of prepare_generation() onto a device. @throws CheckpointError, NonFiniteError
-LanguageModel open_language_model(const Prepared& prepared, c10::Device device);
+LanguageModel open_language_model(const RunSetup& setup, c10::Device device);
 
 struct GenerateOptions {
   std::int64_t tokens = 64;  ///< to generate, at most

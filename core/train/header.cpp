@@ -14,7 +14,7 @@
 namespace trireme::train {
 namespace {
 
-std::string data_line(const Prepared& p) {
+std::string data_line(const RunSetup& p) {
   const auto count = [](const std::shared_ptr<data::Dataset>& split) {
     return text::thousands(split ? split->size() : 0);
   };
@@ -30,20 +30,20 @@ std::string data_line(const Prepared& p) {
   return line;
 }
 
-std::string run_line(const Prepared& p, Boosted& run) {
+std::string run_line(const RunSetup& p, Boosted& run) {
   const auto& train = p.config.train;
   const auto micro = run.loader->micro_per_step();
   // The same configuration runs on more ranks, where a rank's share can be less than a microbatch.
-  const auto cut = train.micro_batch.value_or(0) > p.micro_batch
+  const auto cut = train.micro_batch.value_or(0) > p.batch.micro
                        ? fmt::format("; micro_batch {} is more than a rank's share", *train.micro_batch)
                        : std::string();
   const auto examples = run.loader->size();
-  const bool ends_early = p.total_steps < train.epochs * run.loader->steps_per_epoch();
+  const bool ends_early = p.batch.steps < train.epochs * run.loader->steps_per_epoch();
   return fmt::format("{}{} of {}, global batch {}{} ({} x {} per rank{}), {}, {}; {}, {}; seed {}; into {}",
                      ends_early ? "at most " : "", text::quantity(train.epochs, "epoch"),
                      text::quantity(examples, "example"), train.global_batch,
-                     train.global_batch > examples ? ", which is more than the data set has" : "", micro, p.micro_batch,
-                     cut, text::quantity(p.total_steps, "step"), train.precision, run.optimizer->report().description,
+                     train.global_batch > examples ? ", which is more than the data set has" : "", micro, p.batch.micro,
+                     cut, text::quantity(p.batch.steps, "step"), train.precision, run.optimizer->report().description,
                      run.lr_schedule->describe(), p.config.run.seed, p.config.run.dir);
 }
 
@@ -78,17 +78,17 @@ std::string plugin_line(const Plugin& plugin) {
   return changed.empty() ? plugin.name() : fmt::format("{}: {}", plugin.name(), text::join(changed));
 }
 
-void print_header(Console& console, const Prepared& p, Boosted& run, std::int64_t staging_bytes) {
+void print_header(Console& console, const RunSetup& p, Boosted& run, std::int64_t staging_bytes) {
   auto& booster = *run.booster;
   auto model =
       fmt::format("{}, {}", p.config.model.name, parameters_of(run.model->module(), p.config.optimizer.freeze));
-  if (!p.weights.empty()) model += fmt::format("; from {}", p.weights);
+  if (!p.weights.path.empty()) model += fmt::format("; from {}", p.weights.path);
   std::vector<std::pair<std::string, std::string>> lines{
       {"layout", fmt::format("{}   {}", booster.mesh().formula(), plugin_line(booster.plugin()))}};
   for (auto& note : run.model->report().notes) lines.emplace_back("", std::move(note));
   lines.emplace_back("model", model);
   if (const auto& lora = p.config.lora) {
-    const auto from = p.adapters.empty() ? "" : fmt::format("; from {}", p.adapters);
+    const auto from = p.weights.adapters.empty() ? "" : fmt::format("; from {}", p.weights.adapters);
     lines.emplace_back("lora", adapters_line(*lora, run.model->module()) + from);
   }
   lines.insert(lines.end(), {{"data", data_line(p)}, {"run", run_line(p, run)}});

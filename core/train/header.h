@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "core/train/console.h"
-#include "core/train/prepare.h"
+#include "core/train/run_setup.h"
 
 namespace trireme::train {
 
@@ -13,6 +13,6 @@ std::string versions_line(const comm::World& world);
 /// "torch_ddp: bucket_cap_mb = 50": the options that differ from their defaults.
 std::string plugin_line(const Plugin& plugin);
 /// `staging_bytes`: RunContext's.
-void print_header(Console& console, const Prepared& prepared, Boosted& run, std::int64_t staging_bytes);
+void print_header(Console& console, const RunSetup& setup, Boosted& run, std::int64_t staging_bytes);
 
 }  // namespace trireme::train

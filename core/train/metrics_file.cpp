@@ -31,7 +31,7 @@ void MetricsFile::on_log(RunContext& run, const StepLog& log) {
                       {"samples_per_s", static_cast<double>(log.samples) / log.seconds},
                       {"data_wait", log.data_wait},
                       {"worker_samples_per_s", run.boosted.loader->worker_rates()}};
-  const bool skips = run.prepared.config.train.on_nonfinite == "skip";
+  const bool skips = run.setup.config.train.on_nonfinite == "skip";
   if (skips || run.boosted.optimizer->scaler().enabled()) line["skipped"] = log.skipped;
   if (log.flops) line["flops_per_s"] = *log.flops / log.seconds;
   if (log.flops && run.peak_flops) line["mfu"] = *log.flops / log.seconds / *run.peak_flops;

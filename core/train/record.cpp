@@ -99,7 +99,7 @@ std::vector<shard::Slice> unscaled_gradients(Boosted& run) {
 
 }  // namespace
 
-void record_steps(Prepared p, comm::World& world, std::int64_t steps, const std::string& folder) {
+void record_steps(RunSetup p, comm::World& world, std::int64_t steps, const std::string& folder) {
   Booster booster(world, std::move(p.plugin), booster_options(p));
   auto run = booster.boost(training_inputs(p));
   checkpoint::on_first_rank(world, [&] { checkpoint::make_folder(folder); });

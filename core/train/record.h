@@ -5,14 +5,14 @@
 #include <cstdint>
 #include <string>
 
-#include "core/train/prepare.h"
+#include "core/train/run_setup.h"
 
 namespace trireme::train {
 
 /// Trains `steps` steps and writes into `folder`: start.safetensors (weights), gradients-1.safetensors, ... (reduced,
 /// without loss scale, before clipping), weights.safetensors after the last step, and losses.json. It does not evaluate
 /// or save checkpoints. Collective.
-void record_steps(Prepared prepared, comm::World& world, std::int64_t steps, const std::string& folder);
+void record_steps(RunSetup setup, comm::World& world, std::int64_t steps, const std::string& folder);
 
 struct Distance {
   double value = 0;  ///< the largest over all tensors

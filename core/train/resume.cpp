@@ -14,7 +14,7 @@
 #include "core/checkpoint/state_reader.h"
 #include "core/comm/text.h"
 #include "core/train/export.h"
-#include "core/train/pretrained.h"
+#include "core/train/export_texts.h"
 #include "core/train/run_folder.h"
 #include "core/train/same_training.h"
 
@@ -61,11 +61,11 @@ TrainerState state_of(const checkpoint::TrainRecord& record, const std::string& 
 
 }  // namespace
 
-checkpoint::CheckpointContents checkpoint_of(const Prepared& prepared, const RunFolder& folder, Boosted& run,
+checkpoint::CheckpointContents checkpoint_of(const RunSetup& setup, const RunFolder& folder, Boosted& run,
                                              const TrainerState& state, const BestModel& best) {
   auto contents = contents_of(run);
   contents.record.progress = state.at;
-  contents.record.seed = prepared.config.run.seed;
+  contents.record.seed = setup.config.run.seed;
   contents.record.config = folder.config_toml();
   contents.record.extra = {{"best", record_of(state.best)},
                            {"last", record_of(state.last)},
@@ -74,9 +74,9 @@ checkpoint::CheckpointContents checkpoint_of(const Prepared& prepared, const Run
                            {"evaluation_pending", state.evaluation_pending},
                            {"epoch_loss", {state.epoch_loss.sum, state.epoch_loss.weight}},
                            {"numbers", to_json(state.numbers)},
-                           {"data", data_facts(prepared)}};
-  contents.texts = model_texts(prepared);
-  contents.most_file_bytes = static_cast<std::uint64_t>(prepared.config.run.checkpoint_shard_mb) << 20;
+                           {"data", data_facts(setup)}};
+  contents.texts = model_texts(setup);
+  contents.most_file_bytes = static_cast<std::uint64_t>(setup.config.run.checkpoint_shard_mb) << 20;
   contents.best = best.file();
   contents.best_digest = best.digest();
   return contents;
@@ -93,14 +93,14 @@ bool Evaluated::better_than(const Evaluated& other, const Metric& by) const {
   return by.higher_is_better ? current > there : current < there;
 }
 
-bool restore_run(const Prepared& prepared, Boosted& run, TrainerState& state, BestModel& best,
+bool restore_run(const RunSetup& setup, Boosted& run, TrainerState& state, BestModel& best,
                  const GoodCheckpoint& from) {
   const checkpoint::Checkpoint stored(from.folder, checkpoint::Verify::sizes);
   auto restored = state_of(stored.record(), checkpoint::path_in(from.folder, checkpoint::kState));
   restore(run, stored, run.booster->log());
   state = std::move(restored);
   const bool is_evaluated = !state.evaluation_pending && state.last.step == state.at.global_step;
-  if (!prepared.plan.keeps_best) return is_evaluated;
+  if (!setup.plan.keeps_best) return is_evaluated;
   // By the manifest, which every rank has, unlike the file.
   const bool has_best = stored.best_digest().bytes > 0 && from.best_damage.empty();
   if (!from.best_damage.empty())
@@ -119,17 +119,17 @@ bool restore_run(const Prepared& prepared, Boosted& run, TrainerState& state, Be
   return is_evaluated;
 }
 
-std::string resume(const Prepared& prepared, RunFolder& folder, Boosted& run, TrainerState& state, BestModel& best) {
+std::string resume(const RunSetup& setup, RunFolder& folder, Boosted& run, TrainerState& state, BestModel& best) {
   const auto& world = run.booster->world();
   const auto from = find_good_checkpoint(
-      world, run, needs_best(prepared), folder.resume_point().from,
+      world, run, needs_best(setup), folder.resume_point().from,
       [&](const std::string& /*folder*/, const checkpoint::Damage& damage) {
-        folder.look_further(prepared, damage);
+        folder.look_further(setup, damage);
         return folder.resume_point().from;
       },
       run.booster->log());
   if (from.folder.empty()) return "";
-  const bool is_evaluated = restore_run(prepared, run, state, best, from);
+  const bool is_evaluated = restore_run(setup, run, state, best, from);
   checkpoint::on_first_rank(world, [&] { folder.go_on(state.at.global_step, is_evaluated); });
   return from.folder;
 }

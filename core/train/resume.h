@@ -11,7 +11,7 @@
 #include "core/booster/good_checkpoint.h"
 #include "core/checkpoint/train_state.h"
 #include "core/train/bad_numbers.h"
-#include "core/train/prepare.h"
+#include "core/train/run_setup.h"
 
 namespace trireme::train {
 
@@ -53,7 +53,7 @@ struct TrainerState {
 };
 
 /// What a checkpoint of the run holds at this step. The tensors are the run's own, and change with the next step.
-checkpoint::CheckpointContents checkpoint_of(const Prepared& prepared, const RunFolder& folder, Boosted& run,
+checkpoint::CheckpointContents checkpoint_of(const RunSetup& setup, const RunFolder& folder, Boosted& run,
                                              const TrainerState& state, const BestModel& best);
 
 /// Restores the run from the folder's checkpoint, including its best weights if the run keeps them, and removes later
@@ -61,16 +61,13 @@ checkpoint::CheckpointContents checkpoint_of(const Prepared& prepared, const Run
 /// changed then.
 /// Returns the checkpoint, or "" for a new run. Collective: every rank uses what rank 0 found.
 /// @throws CheckpointError
-std::string resume(const Prepared& prepared, RunFolder& folder, Boosted& run, TrainerState& state, BestModel& best);
+std::string resume(const RunSetup& setup, RunFolder& folder, Boosted& run, TrainerState& state, BestModel& best);
 
 /// Whether a run keeps the best weights, which a checkpoint has.
-inline NeedsBest needs_best(const Prepared& prepared) {
-  return prepared.plan.keeps_best ? NeedsBest::yes : NeedsBest::no;
-}
+inline NeedsBest needs_best(const RunSetup& setup) { return setup.plan.keeps_best ? NeedsBest::yes : NeedsBest::no; }
 
 /// Restores the run from a checkpoint without damage, including its best weights if the run keeps them. Returns whether
 /// the evaluation of its step, if there was one, is in it. Collective. @throws CheckpointError
-bool restore_run(const Prepared& prepared, Boosted& run, TrainerState& state, BestModel& best,
-                 const GoodCheckpoint& from);
+bool restore_run(const RunSetup& setup, Boosted& run, TrainerState& state, BestModel& best, const GoodCheckpoint& from);
 
 }  // namespace trireme::train

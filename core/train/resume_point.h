@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "core/checkpoint/train_state.h"
-#include "core/train/prepare.h"
+#include "core/train/run_setup.h"
 
 namespace trireme::train {
 
@@ -31,10 +31,10 @@ bool is_finished(const std::string& run_dir);
 /// configuration. `known`: damaged checkpoints, which are skipped; those that are found are added. Only one rank calls
 /// this. @throws CheckpointError when there is none where there must be one, when all are damaged, or when its run had
 /// another sample order or meaning of a step; the message has the remedy
-ResumePoint find_resume_point(const Prepared& prepared, const std::string& config_toml, checkpoint::Damages& known);
+ResumePoint find_resume_point(const RunSetup& setup, const std::string& config_toml, checkpoint::Damages& known);
 
 /// Checks silently what find_resume_point() would refuse, but reads only manifests. For one rank, or a process that is
 /// none, before the ranks connect. @throws CheckpointError
-void check_resume_point(const Prepared& prepared, const std::string& config_toml);
+void check_resume_point(const RunSetup& setup, const std::string& config_toml);
 
 }  // namespace trireme::train

@@ -20,7 +20,7 @@ namespace trireme::train {
 namespace {
 
 /// The callbacks of the command, in the order in which they are called.
-Callbacks command_callbacks(const Prepared& p, const RunFolder& folder, const comm::World& world,
+Callbacks command_callbacks(const RunSetup& p, const RunFolder& folder, const comm::World& world,
                             const RunOptions& options) {
   const auto& train = p.config.train;
   Callbacks callbacks;
@@ -51,12 +51,12 @@ Callbacks command_callbacks(const Prepared& p, const RunFolder& folder, const co
 
 }  // namespace
 
-void run_training(Prepared prepared, comm::World& world, std::unique_ptr<RunFolder> folder, RunOptions options) {
+void run_training(RunSetup setup, comm::World& world, std::unique_ptr<RunFolder> folder, RunOptions options) {
   const auto done = comm::broadcast_text(world.group(), world.device(), folder->resume_point().done);
   if (!done.empty()) return Console(options.terminal, world.rank() == 0).line(done);
-  prepared.plan.keeps_last = false;  // the process ends
-  auto callbacks = command_callbacks(prepared, *folder, world, options);
-  Trainer(std::move(prepared), world, std::move(folder), std::move(callbacks)).train();
+  setup.plan.keeps_last = false;  // the process ends
+  auto callbacks = command_callbacks(setup, *folder, world, options);
+  Trainer(std::move(setup), world, std::move(folder), std::move(callbacks)).train();
 }
 
 }  // namespace trireme::train

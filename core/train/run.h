@@ -11,7 +11,7 @@
 #include "core/train/callback.h"
 #include "core/train/console.h"
 #include "core/train/evaluate.h"
-#include "core/train/prepare.h"
+#include "core/train/run_setup.h"
 
 namespace trireme::train {
 
@@ -22,20 +22,20 @@ struct RunOptions {
 };
 /// Trains (trainer.h), evaluates after each epoch and writes the run's folder, see open_run(). Collective over the
 /// world. @throws Error of any kind; NonFiniteError when a loss is not finite.
-void run_training(Prepared prepared, comm::World& world, std::unique_ptr<RunFolder> folder, RunOptions options);
+void run_training(RunSetup setup, comm::World& world, std::unique_ptr<RunFolder> folder, RunOptions options);
 
 /// Evaluates the prepared weights on the validation split and, if there is one, on the test split, and prints both
 /// results. Returns the last result. `report_file`: if set, the task's report (Task::report()) is printed, too, and
 /// written to this file with the results, as JSON by split, unless the name is "".
 /// @throws CheckpointError when that file cannot be written, before the evaluation
-EvalResult run_evaluation(Prepared prepared, comm::World& world, Terminal terminal,
+EvalResult run_evaluation(RunSetup setup, comm::World& world, Terminal terminal,
                           const std::optional<std::string>& report_file = std::nullopt);
 
 /// Called for the samples of each batch, in order. `samples`: their indices, int64 [B]; `probabilities`: those of the
 /// classes, float64 [B, classes]; both on the CPU.
 using OnPrediction = std::function<void(const at::Tensor& samples, const at::Tensor& probabilities)>;
-/// Predicts the classes of prepared files (Prepared::files), on one rank. Returns the indices of those that could not
+/// Predicts the classes of prepared files (RunSetup::files), on one rank. Returns the indices of those that could not
 /// be read, which are only logged. @throws ConfigError when the task has no classes; OutOfMemoryError
-std::vector<std::int64_t> run_prediction(Prepared prepared, comm::World& world, const OnPrediction& on_prediction);
+std::vector<std::int64_t> run_prediction(RunSetup setup, comm::World& world, const OnPrediction& on_prediction);
 
 }  // namespace trireme::train

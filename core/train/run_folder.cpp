@@ -118,9 +118,9 @@ RunFolder::RunFolder(const std::string& dir, std::string config_toml, const Find
   begin();
 }
 
-void RunFolder::look_further(const Prepared& prepared, const checkpoint::Damage& damage) {
+void RunFolder::look_further(const RunSetup& setup, const checkpoint::Damage& damage) {
   damages_[resume_point_.from] = damage;
-  resume_point_ = find_resume_point(prepared, config_toml_, damages_);
+  resume_point_ = find_resume_point(setup, config_toml_, damages_);
   if (!moved_.empty()) resume_point_.notes.push_back(moved_);
 }
 
@@ -235,8 +235,8 @@ void RunFolder::summary(const nlohmann::json& content) {
 }
 
 /// A new run would rename the folder with these weights before they are read. @throws ConfigError
-static void check_weights_stay(const Prepared& p) {
-  for (const auto& [section, weights] : {std::pair{"model", &p.weights}, {"lora", &p.adapters}})
+static void check_weights_stay(const RunSetup& p) {
+  for (const auto& [section, weights] : {std::pair{"model", &p.weights.path}, {"lora", &p.weights.adapters}})
     if (!weights->empty() && checkpoint::lies_in(*weights, p.config.run.dir))
       config::fail(p.config.root.table(section), "weights",
                    fmt::format("{} is inside run.dir ({}), which a new run renames; set another run.dir", *weights,
@@ -244,9 +244,9 @@ static void check_weights_stay(const Prepared& p) {
 }
 
 /// The configuration as stored in the folder: it works from any working directory.
-static RunConfig from_anywhere(const Prepared& p) {
+static RunConfig from_anywhere(const RunSetup& p) {
   auto config = p.config;
-  config.model.weights = p.weights;
+  config.model.weights = p.weights.path;
   config::make_paths_absolute(run_fields(), &config.run);
   config.run.resume = kResumeAuto;  // so that the file goes on with its run
   config::make_paths_absolute(model_fields(), &config.model);
@@ -261,22 +261,22 @@ static RunConfig from_anywhere(const Prepared& p) {
   return config;
 }
 
-static std::string toml_of(const Prepared& p) {
+static std::string toml_of(const RunSetup& p) {
   std::string model_rows;
-  if (p.kind) {
-    config::make_paths_absolute(p.kind->fields(), p.model_options.get());
-    model_rows = config::print_rows(p.kind->fields(), p.model_options.get());
+  if (p.model.kind) {
+    config::make_paths_absolute(p.model.kind->fields(), p.model.options.get());
+    model_rows = config::print_rows(p.model.kind->fields(), p.model.options.get());
   }
-  return resolved_toml(from_anywhere(p), &p.task_kind, *p.plugin, model_rows);
+  return resolved_toml(from_anywhere(p), &p.task.kind, *p.plugin, model_rows);
 }
 
-void check_run(const Prepared& p) {
+void check_run(const RunSetup& p) {
   check_weights_stay(p);
   config::with_location(p.config.root, [&] { (void)holds_a_run(p.config.run.dir); });
   check_resume_point(p, toml_of(p));
 }
 
-std::unique_ptr<RunFolder> open_run(const Prepared& p) {
+std::unique_ptr<RunFolder> open_run(const RunSetup& p) {
   check_weights_stay(p);
   const auto toml = toml_of(p);
   const bool first = p.launch.rank == 0;

@@ -53,7 +53,7 @@ class RunFolder {
   [[nodiscard]] const ResumePoint& resume_point() const { return resume_point_; }
   /// Finds an older point, because `damage` was found in the checkpoint of the present one. Call it before go_on(), on
   /// rank 0. @throws CheckpointError when there is none
-  void look_further(const Prepared& prepared, const checkpoint::Damage& damage);
+  void look_further(const RunSetup& setup, const checkpoint::Damage& damage);
   /// Continues the run at `step`: later checkpoints are set aside, and metrics.jsonl is rewritten without later lines,
   /// without the lines of the test split (they are written at the end of a run) and without a line that a crash
   /// truncated. @throws CheckpointError
@@ -97,10 +97,10 @@ class RunFolder {
 
 /// Checks what open_run() would reject, except what needs a checkpoint's data. Changes nothing.
 /// @throws ConfigError, CheckpointError
-void check_run(const Prepared& prepared);
+void check_run(const RunSetup& setup);
 
 /// The folder of a prepared run and the point that it resumes from; see find_resume_point(). Call it last, on every
 /// rank, when everything else is checked, because it moves an earlier run away.
-std::unique_ptr<RunFolder> open_run(const Prepared& prepared);
+std::unique_ptr<RunFolder> open_run(const RunSetup& setup);
 
 }  // namespace trireme::train

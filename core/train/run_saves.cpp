@@ -24,8 +24,7 @@ namespace trireme::train {
 using Clock = std::chrono::steady_clock;
 
 void RunSaves::start() {
-  if (run_.prepared.config.run.keep_checkpoints > 0)
-    storage_ = checkpoint::find_storage(run_.folder->dir(), run_.world);
+  if (run_.setup.config.run.keep_checkpoints > 0) storage_ = checkpoint::find_storage(run_.folder->dir(), run_.world);
   // RunFolder does it on the storage of rank 0.
   if (storage_.leads() && storage_.number() > 0) checkpoint::remove_leftovers(run_.folder->dir());
 }
@@ -43,7 +42,7 @@ void RunSaves::return_to(const std::string& checkpoint) {
 }
 
 void RunSaves::reserve() {
-  const auto& run = run_.prepared.config.run;
+  const auto& run = run_.setup.config.run;
   if (!run.async_save || run.keep_checkpoints == 0 || run_.is_over()) return;
   saver_.emplace(run_.booster.mesh(), storage_);
   saver_->reserve(contents_of(run_.boosted));
@@ -54,13 +53,13 @@ void RunSaves::reserve() {
 
 void RunSaves::save() {
   const auto step = run_.state.at.global_step;
-  const auto keep = run_.prepared.config.run.keep_checkpoints;
+  const auto keep = run_.setup.config.run.keep_checkpoints;
   if (keep == 0 || std::exchange(saved_step_, step) == step) return;
   throw_if_unrecorded();  // a run that goes on from this step would lack the lines before it
   std::optional<checkpoint::SavedCheckpoint> saved;
   hold(step, [&] {
     held_s_ = 0;
-    auto contents = checkpoint_of(run_.prepared, *run_.folder, run_.boosted, run_.state, *run_.best);
+    auto contents = checkpoint_of(run_.setup, *run_.folder, run_.boosted, run_.state, *run_.best);
     const auto dir = run_.folder->dir();
     if (saver_ && !run_.is_over())
       saver_->begin(dir, std::move(contents), keep);
@@ -86,7 +85,7 @@ bool RunSaves::bears_failure(const char* what, std::int64_t step, const std::fun
     part();
     return true;
   } catch (const CheckpointError& error) {  // on every rank
-    const auto& p = run_.prepared;
+    const auto& p = run_.setup;
     if (p.config.run.on_save_error == "stop") throw;
     p.log.warn("no {} after step {}: {}; {} (run.on_save_error)", what, step, error.what(),
                run_.is_stopped_by_signal() ? "the run stops without it" : "the run goes on");
@@ -107,7 +106,7 @@ bool RunSaves::keep_best() {
   return bears_failure("best weights", run_.state.at.global_step, [&] {
     const auto warning = run_.best->save(run_.boosted);
     if (!warning.empty())
-      run_.prepared.log.warn("the best weights are saved, but a power failure may undo it: {}", warning);
+      run_.setup.log.warn("the best weights are saved, but a power failure may undo it: {}", warning);
   });
 }
 
@@ -115,8 +114,8 @@ bool RunSaves::keep_best() {
 void RunSaves::record(const checkpoint::SavedCheckpoint& saved) {
   newest_ = saved.folder;
   if (!saved.warning.empty())
-    run_.prepared.log.warn("{} is saved, but may be gone after a power failure, so that the older ones are kept: {}",
-                           saved.folder, saved.warning);
+    run_.setup.log.warn("{} is saved, but may be gone after a power failure, so that the older ones are kept: {}",
+                        saved.folder, saved.warning);
   parent::saved(saved.step);
   comm::flight::note_unsaved(what_is_unsaved(saved.step));
   if (run_.world.rank() == 0)
@@ -140,7 +139,7 @@ void RunSaves::throw_if_unrecorded() {
 void RunSaves::warn_if_unrecorded(const std::string& error) const {
   const auto& problem = run_.folder->problem();
   if (!problem.empty() && error.find(problem) == std::string::npos)
-    run_.prepared.log.warn("{}; what came after it is not recorded", problem);
+    run_.setup.log.warn("{}; what came after it is not recorded", problem);
 }
 
 /// Sets checkpoints of later steps aside where hosts have storages of their own. RunFolder does it on that of rank 0.
@@ -159,7 +158,7 @@ std::string RunSaves::what_is_unsaved(std::int64_t step) const {
 }
 
 std::string RunSaves::what_is_saved() const {
-  if (run_.prepared.config.run.keep_checkpoints == 0) return "; nothing is saved (run.keep_checkpoints = 0)";
+  if (run_.setup.config.run.keep_checkpoints == 0) return "; nothing is saved (run.keep_checkpoints = 0)";
   if (newest_.empty()) return ", which could not be saved; there is no earlier checkpoint";
   if (const auto step = checkpoint::step_of_folder(newest_); step != run_.state.at.global_step)
     return fmt::format(", which could not be saved; the newest checkpoint is that of step {}, {}", step, newest_);

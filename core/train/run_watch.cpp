@@ -24,7 +24,7 @@ void RunWatch::act(bool all_are_read) {
   const auto bad = numbers_.due(all_are_read ? 0 : Readback::lag(run_.world.device()));
   if (!bad) return;
   saves_.settle();  // it is the newest to return to, or the one that the run goes on from when it is started again
-  const auto& p = run_.prepared;
+  const auto& p = run_.setup;
   std::string obstacle;
   if (bad->act == BadStep::Act::rollback) {
     const auto from = newest_checkpoint(run_.world, run_.boosted, needs_best(p), run_.folder->dir(), p.log);
@@ -44,7 +44,7 @@ void RunWatch::act(bool all_are_read) {
 }
 
 void RunWatch::compare_replicas() {
-  if (!run_.is_due(run_.prepared.config.run.compare_replicas_every) || run_.world.size() == 1) return;
+  if (!run_.is_due(run_.setup.config.run.compare_replicas_every) || run_.world.size() == 1) return;
   if (!replicas_) replicas_.emplace(run_.boosted);
   replicas_->compare(run_.state.at.global_step);
 }
@@ -52,7 +52,7 @@ void RunWatch::compare_replicas() {
 void RunWatch::return_to(const ReturnToCheckpoint& back) {
   const auto& [from, bad] = back;
   const auto known = run_.state.numbers;  // more than the checkpoint knows
-  const bool is_evaluated = restore_run(run_.prepared, run_.boosted, run_.state, *run_.best, from);
+  const bool is_evaluated = restore_run(run_.setup, run_.boosted, run_.state, *run_.best, from);
   numbers_.go_back(known, bad.steps);
   const auto step = run_.state.at.global_step;
   std::vector<std::string> notes;

@@ -21,7 +21,7 @@ struct ReturnToCheckpoint {
 class RunWatch {
  public:
   RunWatch(RunContext& run, RunSaves& saves)
-      : run_(run), saves_(saves), numbers_(run.prepared.config.train, run.state.numbers) {}
+      : run_(run), saves_(saves), numbers_(run.setup.config.train, run.state.numbers) {}
   /// Whether the batch of this step (from 1) is left out, because the run has returned to a checkpoint before it.
   [[nodiscard]] bool leaves_out(std::int64_t step) const { return numbers_.leaves_out(step); }
   /// Whether the run may have to return to a checkpoint.

@@ -46,7 +46,7 @@ void check_same_precision(const config::Table& now, const config::Table& before,
 
 }  // namespace
 
-nlohmann::json data_facts(const Prepared& p) {
+nlohmann::json data_facts(const RunSetup& p) {
   const auto& spec = p.data.info.spec;
   nlohmann::json facts{{"train samples", p.data.train->size()},
                        {"classes", text::join(spec.class_names)},
@@ -56,7 +56,7 @@ nlohmann::json data_facts(const Prepared& p) {
   return facts;
 }
 
-std::vector<std::string> check_same_training(const Prepared& p, const std::string& config_toml,
+std::vector<std::string> check_same_training(const RunSetup& p, const std::string& config_toml,
                                              const checkpoint::Checkpoint& stored) {
   const auto& record = stored.record();
   const auto config = stored.folder() + "/config.toml";

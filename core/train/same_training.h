@@ -8,17 +8,17 @@
 #include <vector>
 
 #include "core/checkpoint/train_state.h"
-#include "core/train/prepare.h"
+#include "core/train/run_setup.h"
 
 namespace trireme::train {
 
 /// Facts about the data that are not in the configuration, for a checkpoint's record ("data").
-nlohmann::json data_facts(const Prepared& p);
+nlohmann::json data_facts(const RunSetup& p);
 
 /// Compares the run with the one that wrote the checkpoint. `config_toml`: the run's resolved configuration. Returns
 /// the changes that a user should see: "train.epochs = 4 (it was 3)". @throws CheckpointError for changes of the sample
 /// order, of the meaning of a step or of the precision of the weights; it names the keys, both values and the remedy
-std::vector<std::string> check_same_training(const Prepared& p, const std::string& config_toml,
+std::vector<std::string> check_same_training(const RunSetup& p, const std::string& config_toml,
                                              const checkpoint::Checkpoint& stored);
 
 }  // namespace trireme::train

@@ -33,7 +33,7 @@ nlohmann::json rank_report(Boosted& run, const comm::World& world, std::int64_t 
 struct RunResult {
   TrainerState state;
   std::string run_dir;
-  Metric shown{};               ///< Prepared::shown
+  Metric shown{};               ///< RunSetup::shown
   std::int64_t resumed_at = 0;  ///< optimizer step; 0: from the start
   double seconds = 0;
   std::optional<EvalResult> test{};       ///< for the last weights

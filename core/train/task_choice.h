@@ -1,18 +1,33 @@
 // The task of a run: that of the file, else that of the loaded weights if it fits the data, else the model's own.
 #pragma once
 
+#include <memory>
 #include <string>
 
-#include "core/train/prepare.h"
+#include "core/booster/task.h"
+#include "core/data/datasets.h"
+#include "core/nn/model_kind.h"
+#include "core/train/loaded_weights.h"
 
 namespace trireme::train {
 
-/// The task's name: of the file, else the usual one for the weights, the model and the data, which are opened.
+struct ChosenTask {
+  TaskKind kind{};                     ///< with its options
+  std::shared_ptr<const Task> made{};  ///< for the data of the run
+  Metric best{};                       ///< decides which weights are the best; "loss" for the loss
+  Metric shown{};                      ///< on the screen beside the loss: the best one, or the task's first
+};
+
 /// @throws ConfigError
-const std::string& name_task(Prepared& prepared);
-/// Makes that task, and chooses its metrics. @throws ConfigError, DataError
-void choose_task(Prepared& prepared);
+std::string name_task(const RunConfig& config, const LoadedWeights& weights, const nn::ModelKind& model,
+                      const nn::DataSpec& spec);
+/// Makes the task of that name. @throws ConfigError, DataError
+ChosenTask choose_task(const RunConfig& config, const LoadedWeights& weights, const nn::ModelKind& model,
+                       const data::DatasetInfo& data);
+/// A task that is made already, with its metrics by train.best. @throws ConfigError
+ChosenTask with_metrics(const RunConfig& config, TaskKind kind, std::shared_ptr<const Task> made);
+
 /// For an evaluation. @throws ConfigError when the config.json of the weights says that they are for another task
-void check_problem(const Prepared& prepared);
+void check_problem(const RunConfig& config, const LoadedWeights& weights, const TaskKind& task);
 
 }  // namespace trireme::train

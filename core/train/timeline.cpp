@@ -70,7 +70,7 @@ void write_trace(const comm::Mesh& mesh, const std::string& path) {
 }  // namespace
 
 void Timeline::on_start(RunContext& run) {
-  const auto steps = run.prepared.total_steps - run.state.at.global_step;
+  const auto steps = run.setup.batch.steps - run.state.at.global_step;
   first_ = std::clamp<std::int64_t>(steps - kTraced, 0, kWarmUp);
   count_ = std::clamp<std::int64_t>(steps, 1, kTraced);
 }

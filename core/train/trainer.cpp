@@ -8,7 +8,7 @@
 #include "core/train/early_stop.h"
 #include "core/train/epoch_table.h"
 #include "core/train/export.h"
-#include "core/train/lora.h"
+#include "core/train/export_texts.h"
 #include "core/train/metrics_file.h"
 #include "core/train/stop.h"
 #include "core/train/tensorboard.h"
@@ -31,8 +31,8 @@ Trainer::Trainer(comm::World& world, const TrainingArguments& arguments, Trainer
     : Trainer(prepare_program(world, arguments, inputs), world, nullptr,
               program_callbacks(arguments, inputs.callbacks)) {}
 
-Trainer::Trainer(Prepared prepared, comm::World& world, std::unique_ptr<RunFolder> folder, Callbacks callbacks)
-    : loop_(std::make_unique<TrainingLoop>(std::move(prepared), world, std::move(folder), std::move(callbacks))) {}
+Trainer::Trainer(RunSetup setup, comm::World& world, std::unique_ptr<RunFolder> folder, Callbacks callbacks)
+    : loop_(std::make_unique<TrainingLoop>(std::move(setup), world, std::move(folder), std::move(callbacks))) {}
 
 Trainer::~Trainer() = default;
 
@@ -46,8 +46,8 @@ Boosted& Trainer::boosted() {
 EvalResult Trainer::evaluate(const std::shared_ptr<data::Dataset>& data) {
   auto& run = boosted();
   const auto averaged = run.use_average();
-  const auto& p = loop_->run().prepared;
-  const auto own = data ? run.evaluation_loader(p.plan.collated(data), p.eval_batch) : nullptr;
+  const auto& p = loop_->run().setup;
+  const auto own = data ? run.evaluation_loader(p.with_collator(data), p.batch.eval) : nullptr;
   auto& loader = own ? *own : loop_->validation_loader();
   EvalResult result;
   with_deterministic_remedy(p.config, [&] { result = train::evaluate(run, loader); });
@@ -57,8 +57,8 @@ EvalResult Trainer::evaluate(const std::shared_ptr<data::Dataset>& data) {
 Predictions Trainer::predict(const std::shared_ptr<data::Dataset>& data) {
   auto& run = boosted();
   const auto averaged = run.use_average();
-  const auto& p = loop_->run().prepared;
-  const auto loader = run.evaluation_loader(p.plan.collated(data), p.eval_batch);
+  const auto& p = loop_->run().setup;
+  const auto loader = run.evaluation_loader(p.with_collator(data), p.batch.eval);
   Predictions out;
   with_deterministic_remedy(p.config, [&] { out = train::predict(run, *loader); });
   return out;
@@ -67,7 +67,7 @@ Predictions Trainer::predict(const std::shared_ptr<data::Dataset>& data) {
 void Trainer::save_model(const std::string& folder) {
   auto& run = boosted();
   const auto averaged = run.use_average();
-  const auto& p = loop_->run().prepared;
+  const auto& p = loop_->run().setup;
   checkpoint::on_first_rank(run.booster->world(), [&] { checkpoint::check_own_model(folder); });
   export_weights(folder, run, exported_texts(p), p.config.lora);
 }

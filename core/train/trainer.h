@@ -31,7 +31,7 @@ class Trainer {
   /// then those of the inputs. @throws ConfigError, DataError, CheckpointError
   Trainer(comm::World& world, const TrainingArguments& arguments, TrainerInputs inputs);
   /// A run that is prepared in another way, with just these callbacks.
-  Trainer(Prepared prepared, comm::World& world, std::unique_ptr<RunFolder> folder, Callbacks callbacks);
+  Trainer(RunSetup setup, comm::World& world, std::unique_ptr<RunFolder> folder, Callbacks callbacks);
   ~Trainer();
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;

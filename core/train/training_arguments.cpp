@@ -143,39 +143,39 @@ RunConfig config_of(const TrainingArguments& a, bool evaluates) {
 
 }  // namespace
 
-Prepared prepare_program(comm::World& world, const TrainingArguments& a, const TrainerInputs& inputs) {
+RunSetup prepare_program(comm::World& world, const TrainingArguments& a, const TrainerInputs& inputs) {
   check_arguments(a, inputs);
   const bool evaluates = inputs.eval != nullptr && a.eval_strategy != Strategy::no;
-  Prepared p;
-  p.config = config_of(a, evaluates);
-  p.plan = {.evaluates_epochs = evaluates && a.eval_strategy == Strategy::epoch,
-            .saves_epochs = a.save_strategy == Strategy::epoch,
-            .keeps_best = a.load_best_model_at_end,
-            .loads_best_at_end = a.load_best_model_at_end,
-            .collator = inputs.data_collator,
-            .source = inputs.model};
-  p.launch = world.info();
-  p.log = Log(world.rank());
-  p.config.run.device = world.device().is_cpu() ? "cpu" : "cuda";
-  make_deterministic(p.config, !world.device().is_cpu());
-  p.plugin = load_plugin(a.plugin, a.plugin_options);
-  copy_shared_options(*p.plugin, train_section_fields(), &p.config.train);
-  config::check_options(train_section_fields(), p.config.train);
-  p.config.train.global_batch = global_batch(a, *p.plugin, world.size());
-  p.plugin->check(settings_of(p.config, *p.plugin, world.size()));
-  p.data.train = p.plan.collated(inputs.train);
-  p.data.validation = p.plan.collated(inputs.eval);
-  p.data.test = p.plan.collated(inputs.test);
-  p.data.info.spec = inputs.train->spec();
-  p.data.info.source = kProgram;
-  p.weights = inputs.model().weights;
-  p.task = inputs.task;
-  if (inputs.loss) p.task = std::make_shared<WithLoss>(p.task, inputs.loss);
-  if (!inputs.metrics.empty()) p.task = std::make_shared<WithMetrics>(p.task, inputs.metrics);
-  p.task_kind.make = TaskFactory(kProgram, [task = p.task](const nn::DataSpec&) { return task; });
-  choose_metrics(p);
-  check_prepared(p, /*trains=*/true);
-  return p;
+  RunSetup setup;
+  auto& config = setup.config;
+  config = config_of(a, evaluates);
+  config.run.device = world.device().is_cpu() ? "cpu" : "cuda";
+  make_deterministic(config, !world.device().is_cpu());
+  setup.launch = world.info();
+  setup.log = Log(world.rank());
+  setup.plan = {.evaluates_epochs = evaluates && a.eval_strategy == Strategy::epoch,
+                .saves_epochs = a.save_strategy == Strategy::epoch,
+                .keeps_best = a.load_best_model_at_end,
+                .loads_best_at_end = a.load_best_model_at_end};
+  setup.weights.path = inputs.model().weights;
+  setup.plugin = load_plugin(a.plugin, a.plugin_options);
+  copy_shared_options(*setup.plugin, train_section_fields(), &config.train);
+  config::check_options(train_section_fields(), config.train);
+  config.train.global_batch = global_batch(a, *setup.plugin, world.size());
+  setup.plugin->check(settings_of(config, *setup.plugin, world.size()));
+  setup.collator = inputs.data_collator;
+  setup.data = {.info = {.spec = inputs.train->spec(), .source = kProgram},
+                .train = setup.with_collator(inputs.train),
+                .validation = setup.with_collator(inputs.eval),
+                .test = setup.with_collator(inputs.test)};
+  auto task = inputs.task;
+  if (inputs.loss) task = std::make_shared<WithLoss>(task, inputs.loss);
+  if (!inputs.metrics.empty()) task = std::make_shared<WithMetrics>(task, inputs.metrics);
+  setup.task =
+      with_metrics(config, {.make = TaskFactory(kProgram, [task](const nn::DataSpec&) { return task; })}, task);
+  setup.model = model_of_program(config, inputs.model, setup.task);
+  finish_training_setup(setup);
+  return setup;
 }
 
 }  // namespace trireme::train

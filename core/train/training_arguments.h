@@ -14,7 +14,7 @@
 #include "core/optim/curves.h"
 #include "core/optim/hybrid_adam.h"
 #include "core/train/callback.h"
-#include "core/train/prepare.h"
+#include "core/train/run_setup.h"
 
 namespace trireme::train {
 
@@ -95,6 +95,6 @@ struct TrainerInputs {
 };
 
 /// The run of these arguments. Collective. @throws ConfigError, DataError
-Prepared prepare_program(comm::World& world, const TrainingArguments& arguments, const TrainerInputs& inputs);
+RunSetup prepare_program(comm::World& world, const TrainingArguments& arguments, const TrainerInputs& inputs);
 
 }  // namespace trireme::train

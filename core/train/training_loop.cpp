@@ -27,7 +27,7 @@ static double since(std::chrono::steady_clock::time_point begin) {
 }
 
 void TrainingLoop::boost() {
-  if (!run_.boosted.model) run_.boosted = run_.booster.boost(training_inputs(run_.prepared));
+  if (!run_.boosted.model) run_.boosted = run_.booster.boost(training_inputs(run_.setup));
 }
 
 RunResult TrainingLoop::train() {
@@ -37,7 +37,7 @@ RunResult TrainingLoop::train() {
   try {
     with_memory_remedy([this] { with_deterministic_remedy(options(), [this] { train_until_the_end(); }); },
                        [this] {
-                         if (may_retry(run_)) parent::may_fit_with((run_.prepared.micro_batch + 1) / 2);
+                         if (may_retry(run_)) parent::may_fit_with((run_.setup.batch.micro + 1) / 2);
                          return memory_remedy(run_);
                        });
   } catch (const StoppedBySignal&) {
@@ -67,21 +67,21 @@ void TrainingLoop::train_until_the_end() {
       ++state.at.epoch;
       state.at.step_in_epoch = 0;
     }
-    if (run_.prepared.plan.saves_epochs || run_.is_over() || is_save_due()) saves_.save();
+    if (run_.setup.plan.saves_epochs || run_.is_over() || is_save_due()) saves_.save();
   }
   saves_.settle();
   saves_.end();
   if (run_.is_stopped_by_signal()) throw_stopped();
   result_ = end();
   saves_.warn_if_unrecorded("");
-  if (run_.prepared.plan.loads_best_at_end && !result_->best_is_last() && !run_.best->load(run_.boosted))
+  if (run_.setup.plan.loads_best_at_end && !result_->best_is_last() && !run_.best->load(run_.boosted))
     run_.say("the model keeps the last weights, because there are no best ones that every rank can read");
 }
 
 void TrainingLoop::start() {
   boost();
   saves_.start();
-  run_.resumed_from = resume(run_.prepared, *run_.folder, run_.boosted, run_.state, *run_.best);
+  run_.resumed_from = resume(run_.setup, *run_.folder, run_.boosted, run_.state, *run_.best);
   run_.resumed_at = run_.state.at.global_step;
   saves_.go_on_from(run_.resumed_from);
   run_.peak_flops = peak_of_all(options().run.peak_tflops, options().train.precision, run_.world);
@@ -213,9 +213,9 @@ void TrainingLoop::finish_steps() {
 }
 
 data::Loader& TrainingLoop::validation_loader() {
-  const auto& p = run_.prepared;
+  const auto& p = run_.setup;
   TRIREME_REQUIRE(p.data.validation != nullptr, "the Trainer has no evaluation data; pass TrainerInputs::eval");
-  if (!validation_) validation_ = run_.boosted.evaluation_loader(p.data.validation, p.eval_batch);
+  if (!validation_) validation_ = run_.boosted.evaluation_loader(p.data.validation, p.batch.eval);
   return *validation_;
 }
 
@@ -243,12 +243,12 @@ void TrainingLoop::record_evaluation(const EvalResult& eval, const std::optional
   for (const auto& [metric, value] : eval.metrics) state.last.values[metric.name] = value;
   const auto best_before = state.best;
   const auto since_best = state.evaluations_since_best;
-  const bool is_best = state.last.better_than(best_before, run_.prepared.best);
+  const bool is_best = state.last.better_than(best_before, run_.setup.task.best);
   if (is_best) state.best = state.last;
   state.evaluations_since_best = is_best ? 0 : since_best + 1;
   run_.call(&RunCallback::on_evaluate,
             Evaluation{.split = "validation", .result = eval, .of = state.last, .is_best = is_best, .epoch = epoch});
-  if (is_best && run_.prepared.plan.keeps_best && !saves_.keep_best()) {  // the earlier weights are kept
+  if (is_best && run_.setup.plan.keeps_best && !saves_.keep_best()) {  // the earlier weights are kept
     state.best = best_before;
     state.evaluations_since_best = since_best + 1;
   }
@@ -256,14 +256,14 @@ void TrainingLoop::record_evaluation(const EvalResult& eval, const std::optional
 
 RunResult TrainingLoop::end() {
   comm::flight::set_phase(comm::flight::Phase::finish);
-  const auto& p = run_.prepared;
+  const auto& p = run_.setup;
   const auto& state = run_.state;
   const auto averaged = run_.boosted.use_average();
   // The training ended between two evaluations, or a run with nothing left to train was resumed, perhaps with another
   // metric.
   const bool evaluates = p.data.validation && (p.plan.evaluates_epochs || options().train.eval_every);
-  if (evaluates && (state.last.step != state.at.global_step || !state.last.values.contains(p.shown.name) ||
-                    !state.last.values.contains(p.best.name)))
+  if (evaluates && (state.last.step != state.at.global_step || !state.last.values.contains(p.task.shown.name) ||
+                    !state.last.values.contains(p.task.best.name)))
     validate(std::nullopt);
   if (run_.is_stopped_by_signal()) throw_stopped();
   if (options().run.peak_tflops && !flop_rate_.problem().empty())
@@ -312,7 +312,7 @@ void TrainingLoop::report_error(const std::exception_ptr& error) {
     try {
       callback->on_exception(error);
     } catch (const std::exception& another) {
-      run_.prepared.log.warn("a callback's on_exception() failed: {}", another.what());
+      run_.setup.log.warn("a callback's on_exception() failed: {}", another.what());
     }
   }
 }
@@ -320,7 +320,7 @@ void TrainingLoop::report_error(const std::exception_ptr& error) {
 /// Whether the epoch, or the part of it that was trained, has yet to be evaluated.
 bool TrainingLoop::is_epoch_evaluation_due() const {
   const auto& state = run_.state;
-  return (run_.prepared.plan.evaluates_epochs || is_evaluation_due()) && state.last.step != state.at.global_step;
+  return (run_.setup.plan.evaluates_epochs || is_evaluation_due()) && state.last.step != state.at.global_step;
 }
 
 /// The epoch in progress or just ended, from 1.

@@ -22,8 +22,8 @@ namespace trireme::train {
 
 class TrainingLoop {
  public:
-  TrainingLoop(Prepared prepared, comm::World& world, std::unique_ptr<RunFolder> folder, Callbacks callbacks)
-      : run_(std::move(prepared), world, std::move(folder), std::move(callbacks)) {}
+  TrainingLoop(RunSetup setup, comm::World& world, std::unique_ptr<RunFolder> folder, Callbacks callbacks)
+      : run_(std::move(setup), world, std::move(folder), std::move(callbacks)) {}
 
   /// Its model exists after boost().
   RunContext& run() { return run_; }
@@ -60,14 +60,14 @@ class TrainingLoop {
     return run_.state.at.step_in_epoch == run_.boosted.loader->steps_per_epoch();
   }
   [[nodiscard]] std::int64_t epoch_number() const;
-  [[nodiscard]] const RunConfig& options() const { return run_.prepared.config; }
+  [[nodiscard]] const RunConfig& options() const { return run_.setup.config; }
 
   RunContext run_;
   StepClock clock_;
   RunSaves saves_{run_, clock_};
   RunWatch watch_{run_, saves_};
   Readback readback_;
-  FlopRate flop_rate_{[this] { return model_source(run_.prepared).model; }};
+  FlopRate flop_rate_{[this] { return run_.setup.model.source().model; }};
   std::unique_ptr<data::Loader> validation_;
   std::optional<PolledVote> stops_;  ///< of the evaluation in progress
   std::optional<RunResult> result_;

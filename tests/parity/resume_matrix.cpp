@@ -96,7 +96,7 @@ class Recorder : public train::RunCallback {
   train::RunContext* context_ = nullptr;
 };
 
-train::Prepared prepared(const Model& model, const Layout& layout, const std::string& dir, const std::string& from,
+train::RunSetup prepared(const Model& model, const Layout& layout, const std::string& dir, const std::string& from,
                          const LaunchInfo& info) {
   auto root = config::parse_text(model.toml, model.name + ".toml");
   const auto set = [&](const std::vector<std::string>& all) {
@@ -108,7 +108,7 @@ train::Prepared prepared(const Model& model, const Layout& layout, const std::st
   set({"run.dir=" + dir, "run.device=cpu", "data.workers=1", fmt::format("train.max_steps={}", kLast)});
   if (from.empty()) set({"run.keep_checkpoints=9", "run.resume=never"});
   if (!from.empty()) set({"run.keep_checkpoints=0", "run.resume=" + from});
-  auto out = train::prepare(train::from_table(std::move(root), builtin_kinds()), info, "", Log(info.rank));
+  auto out = train::prepare_training(train::from_table(std::move(root), builtin_kinds()), info, Log(info.rank));
   out.plan.keeps_best = out.plan.saves_epochs = false;
   return out;
 }

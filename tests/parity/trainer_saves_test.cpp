@@ -95,7 +95,7 @@ std::string error_of_run(const std::string& toml, const std::string& dir, const 
   for (const auto& set : {"run.dir=" + dir, "run.on_save_error=" + policy,
                           std::string("run.device=") + (world().device().is_cpu() ? "cpu" : "cuda")})
     config::apply_override(table, set);
-  auto prepared = train::prepare(train::from_table(std::move(table), builtin_kinds()), world().info(), "", Log(1));
+  auto prepared = train::prepare_training(train::from_table(std::move(table), builtin_kinds()), world().info(), Log(1));
   auto folder = train::open_run(prepared);
   return error_of_all([&] {
     std::optional<FileLimit> limit;

@@ -1,12 +1,12 @@
-// What prepare() refuses before ranks are connected and folders are touched, with the location in the user's file.
-#include "core/train/prepare.h"
-
+// What the set-up of a run refuses before ranks are connected and folders are touched, with the location in the user's
+// file.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "core/comm/world.h"
-#include "core/train/pretrained.h"
+#include "core/train/export_texts.h"
+#include "core/train/run_setup.h"
 #include "tests/unit/data/folder.h"
 #include "tests/unit/train/small_run.h"
 
@@ -29,7 +29,7 @@ name = "cosine"
 )";
 
 /// data.mean or data.std, as the data set filled them in.
-std::vector<double> normalisation(const Prepared& prepared, const std::string& key) {
+std::vector<double> normalisation(const RunSetup& prepared, const std::string& key) {
   const auto& source = prepared.config.data.source;
   return std::get<std::vector<double>>(source.fields().find(key)->get(source.options()));
 }
@@ -66,18 +66,18 @@ TEST(Prepare, RefusesADeviceWithoutTheRequestedFeature) {
 }
 
 TEST(Prepare, CountsTheStepsOfTheTraining) {
-  EXPECT_EQ(prepared(kGood, {}).total_steps, 12);  // 42 samples of 60
-  EXPECT_EQ(prepared(kGood, {"train.drop_last=true"}).total_steps, 10);
-  EXPECT_EQ(prepared(kGood, {"train.max_steps=7"}).total_steps, 7);
+  EXPECT_EQ(prepared(kGood, {}).batch.steps, 12);  // 42 samples of 60
+  EXPECT_EQ(prepared(kGood, {"train.drop_last=true"}).batch.steps, 10);
+  EXPECT_EQ(prepared(kGood, {"train.max_steps=7"}).batch.steps, 7);
   for (const auto* accepted : {"schedule.warmup_steps=12", "train.eval_every=12", "train.patience=9"})
-    EXPECT_EQ(prepared(kGood, {accepted}).total_steps, 12) << accepted;
+    EXPECT_EQ(prepared(kGood, {accepted}).batch.steps, 12) << accepted;
 }
 
 // The same file runs on more ranks: a microbatch is then at most a rank's share.
 TEST(Prepare, AMicrobatchIsAtMostARanksShare) {
-  EXPECT_EQ(prepared(kGood, {"train.micro_batch=8"}).micro_batch, 8);
-  EXPECT_EQ(prepared(kGood, {"train.micro_batch=8"}, 3).micro_batch, 3);
-  EXPECT_EQ(prepared(kGood, {}, 3).micro_batch, 3);
+  EXPECT_EQ(prepared(kGood, {"train.micro_batch=8"}).batch.micro, 8);
+  EXPECT_EQ(prepared(kGood, {"train.micro_batch=8"}, 3).batch.micro, 3);
+  EXPECT_EQ(prepared(kGood, {}, 3).batch.micro, 3);
 }
 
 /// A folder with weights for kGood's model, with or without a head; their values are not read.
@@ -87,7 +87,7 @@ class Weights {
     folder_.write("model.safetensors",
                   data::testing_tools::safetensors({{head, "F32", "3", bytes_of(std::vector<float>(3, 0.0F))}}));
     const auto good = prepared(kGood, {});
-    config_ = good.kind->to_hf(good.model_options.get());
+    config_ = good.model.kind->to_hf(good.model.options.get());
     config_.erase("id2label");
     write(config_, "config.json");
   }
@@ -136,7 +136,7 @@ TEST(Prepare, ClassIdsFollowTheWeights) {
       for (auto& label : expected) label = (label + 2) % 3;
       EXPECT_EQ(labels_of(*theirs), expected);
     }
-    EXPECT_EQ(mapped.kind->to_hf(mapped.model_options.get())["id2label"]["0"], "healthy");
+    EXPECT_EQ(mapped.model.kind->to_hf(mapped.model.options.get())["id2label"]["0"], "healthy");
     for (const auto& names :
          {std::vector<std::string>{"a", "b", "c"}, {"a", "b", "c", "d"}, {"healthy", "healthy", "rust"}}) {
       weights.name(names);
@@ -167,13 +167,14 @@ TEST(Prepare, ClassesOfOneNameAreKeptApartByTheirNumbers) {
               {{"bird", "crane"}, others + "bird, crane", ""}};
   for (const auto& row : rows)
     for (const bool evaluates : {true, false}) {
-      auto p = prepared(kGood, {});
-      p.weights = weights.path();
-      p.data.info.spec.class_names = row.data;
+      auto data = prepared(kGood, {}).data;
+      data.info.spec.class_names = row.data;
       const auto& says = evaluates ? row.evaluation : row.training;
-      const auto said = message_of<ConfigError>([&] { adopt_labels(p, evaluates, Log(1)); });
+      const auto said = message_of<ConfigError>([&] {
+        const auto numbered = numbered_as(theirs, data, weights.path(), !evaluates, Log(1));
+        EXPECT_EQ(numbered.info.spec.class_names, row.data);
+      });
       EXPECT_EQ(said.rfind(says.empty() ? "no error" : weights.path() + says, 0), 0U) << said;
-      EXPECT_EQ(p.data.info.spec.class_names, row.data);
     }
 }
 
@@ -244,7 +245,7 @@ class Texts {
     }
     folder_.write("tokenizer/vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\n");
   }
-  [[nodiscard]] Prepared run(std::vector<std::string> set, const std::string& data = "text") const {
+  [[nodiscard]] RunSetup run(std::vector<std::string> set, const std::string& data = "text") const {
     const bool is_table = data == "text_classification";
     set.push_back("data.path=" + folder_.path(is_table ? "tables" : "lines"));
     return prepared("[model]\nname = \"" + model_ +
@@ -255,7 +256,7 @@ class Texts {
   }
   [[nodiscard]] std::string tokenizer() const { return "data.tokenizer=" + folder_.path("tokenizer"); }
   /// Weights of a model of `first`, whose values are not read, with these changes to its config.json.
-  [[nodiscard]] std::string weights(const Prepared& first, const nlohmann::json& changes) const {
+  [[nodiscard]] std::string weights(const RunSetup& first, const nlohmann::json& changes) const {
     auto config = nlohmann::json::parse(model_texts(first).at("config.json"));
     config.update(changes);
     folder_.write("weights/model.safetensors",
@@ -302,7 +303,8 @@ TEST(Prepare, AnExportKeepsWhatTheRunDoesNotDecide) {
       {"torch_dtype", "float64"},  {"use_cache", false},
       {"attention_dropout", 0.25}, {"auto_map", {{"AutoConfig", "mine.py"}}}};
   const auto weights = texts.weights(texts.run({texts.tokenizer()}), changes);
-  EXPECT_EQ(end_ids(texts.run({"model.weights=" + weights, texts.tokenizer()})), (std::vector<std::int64_t>{3, 5}));
+  EXPECT_EQ(end_ids(texts.run({"model.weights=" + weights, texts.tokenizer()}).weights),
+            (std::vector<std::int64_t>{3, 5}));
   const std::string generation = R"({"eos_token_id": 8, "temperature": 0.7})", jinja = "{{ messages }}";
   texts.write("weights/generation_config.json", generation);
   texts.write("weights/chat_template.jinja", jinja);
@@ -325,10 +327,10 @@ TEST(Prepare, AnExportKeepsWhatTheRunDoesNotDecide) {
     EXPECT_EQ(files.contains("chat_template.jinja"), own_tokenizer);
     EXPECT_EQ(files.contains("tokenizer_config.json"), own_tokenizer);
     EXPECT_TRUE(files.contains("vocab.txt"));
-    EXPECT_EQ(end_ids(run), (std::vector<std::int64_t>{8}));
+    EXPECT_EQ(end_ids(run.weights), (std::vector<std::int64_t>{8}));
   }
   texts.write("weights/generation_config.json", R"({"eos_token_id": "</s>"})");
-  EXPECT_EQ(message_of<CheckpointError>([&] { (void)end_ids(texts.run({"model.weights=" + weights})); }),
+  EXPECT_EQ(message_of<CheckpointError>([&] { (void)end_ids(texts.run({"model.weights=" + weights}).weights); }),
             weights + "/generation_config.json: eos_token_id is \"</s>\"; it must be a token's id, or a list of ids");
   texts.write("weights/generation_config.json", "[8]");
   EXPECT_EQ(message_of<CheckpointError>([&] { (void)texts.run({"model.weights=" + weights}); }),

@@ -36,11 +36,14 @@ global_batch = 8
 drop_last = true
 )";
 
-inline Prepared prepared(const std::string& text, const std::vector<std::string>& assignments, int ranks = 1,
+inline RunSetup prepared(const std::string& text, const std::vector<std::string>& assignments, int ranks = 1,
                          const std::string& weights = "", Kinds kinds = builtin_kinds()) {
   auto root = config::parse_text(text, "a.toml");
   for (const auto& assignment : assignments) config::apply_override(root, assignment);
-  return prepare(from_table(std::move(root), std::move(kinds)), {.size = ranks, .local_size = ranks}, weights, Log(1));
+  auto config = from_table(std::move(root), std::move(kinds));
+  const LaunchInfo launch{.size = ranks, .local_size = ranks};
+  return weights.empty() ? prepare_training(std::move(config), launch, Log(1))
+                         : prepare_evaluation(std::move(config), launch, weights, Log(1));
 }
 
 /// What an action prints.
@@ -57,7 +60,7 @@ std::string shown_by(Action&& action) {
 }
 
 /// Trains as `trireme train` does, on one rank, and returns what it prints.
-inline std::string train_small(Prepared prepared, RunOptions options = {}) {
+inline std::string train_small(RunSetup prepared, RunOptions options = {}) {
   const auto world = comm::World::start(LaunchInfo{}, {.device = "cpu"});
   auto folder = open_run(prepared);
   return shown_by([&] { run_training(std::move(prepared), *world, std::move(folder), std::move(options)); });
