@@ -1,5 +1,5 @@
-// Block and Model (design idea 1): a model is a list of blocks, and its forward pass runs them one after the other. A
-// pipeline stage is a range of blocks. Recomputation, gathering of weights and timing are done block by block.
+// Block and Model: a model is a list of blocks, and its forward pass runs them one after the other. A pipeline stage is
+// a range of blocks. Recomputation, gathering of weights and timing are done block by block.
 //
 // A layer can be in two module trees. The model's tree gives the names (of weights, random draws and dropout masks); a
 // block's tree holds what the block needs to run. Where names do not nest by block (ViT's head uses "vit.layernorm" and

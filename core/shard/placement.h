@@ -1,5 +1,5 @@
-// Placement: which slice of a full tensor this rank owns, by name (design idea 2). It is the only description of that:
-// initialisation, gradient norm, checkpoints, printing and tests all use it.
+// Placement: which slice of a full tensor this rank owns, by name. It is the only description of that: initialisation,
+// gradient norm, checkpoints, printing and tests all use it.
 //
 // Two optional steps, applied in this order:
 //   1. tensor shard: along `dim`, the rank holds `ranges` of the full tensor, concatenated in order. There is one
