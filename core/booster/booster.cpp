@@ -19,6 +19,7 @@
 #include "core/booster/precision.h"
 #include "core/booster/sample_exchange.h"
 #include "core/booster/task_criterion.h"
+#include "core/booster/torch_optimizer.h"
 #include "core/comm/flight/recorder.h"
 #include "core/nn/batch_norm.h"
 #include "core/nn/block.h"
@@ -148,9 +149,12 @@ Boosted Booster::boost(BoostInputs inputs) {
     };
   // The loader's options are checked before anything large is made.
   const auto steps = train.epochs * data::steps_per_epoch(*inputs.data, training_options(run));
-  run.lr_schedule = std::make_unique<optim::LrSchedule>(options_.lr_schedule, options_.optimizer.lr,
+  auto options = options_;
+  if (inputs.optimizer != nullptr)
+    options.optimizer = optimizer_options(*inputs.optimizer, nn::declarations(*inputs.source.model));
+  run.lr_schedule = std::make_unique<optim::LrSchedule>(options.lr_schedule, options.optimizer.lr,
                                                         std::min(steps, train.max_steps.value_or(steps)));
-  boost_model(std::move(inputs.source), run);
+  boost_model(std::move(inputs.source), options, run);
   run.loader = std::make_unique<data::Loader>(std::move(inputs.data), training_options(run));
   if (train.ema_decay) run.average = std::make_unique<WeightAverage>(*run.model, *train.ema_decay);
   run.criterion = TaskCriterion(run.task, run.sharded_logits.cross_entropy);
@@ -162,14 +166,14 @@ Boosted Booster::boost(ModelSource source) {
   Boosted run;
   run.booster = this;
   run.inputs.side = source.model->side_input_names();
-  boost_model(std::move(source), run);
+  boost_model(std::move(source), options_, run);
   return run;
 }
 
-void Booster::boost_model(ModelSource source, Boosted& run) {
+void Booster::boost_model(ModelSource source, const BoostOptions& options, Boosted& run) {
   // Random draws of a user's own modules: repeatable, and with a different stream for each part of the data.
   at::manual_seed(random::mix(options_.seed, static_cast<std::uint64_t>(data_group().rank())));
-  auto result = plugin_->boost(std::move(source), options_, *mesh_, log_);
+  auto result = plugin_->boost(std::move(source), options, *mesh_, log_);
   TRIREME_REQUIRE(result.model && result.optimizer, "the plugin \"{}\" returned no model or no optimizer",
                   plugin_->name());
   run.model = std::move(result.model);

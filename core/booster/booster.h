@@ -29,6 +29,10 @@
 #include "core/data/loader.h"
 #include "core/optim/lr_schedule.h"
 
+namespace torch::optim {
+class Optimizer;
+}
+
 namespace trireme {
 
 /// Detects how this process was started and starts its world. A process that was started alone is a world of size 1.
@@ -38,7 +42,11 @@ struct BoostInputs {
   ModelSource source{};
   /// What the model is trained for: one of tasks/tasks.h, a program's own, or task_of() a criterion.
   std::shared_ptr<const Task> task{};
-  std::shared_ptr<data::Dataset> data{};  ///< the training set; read with augment = true
+  /// The training set, read with augment = true; of torch::data by data::from_torch() (core/data/torch_dataset.h).
+  std::shared_ptr<data::Dataset> data{};
+  /// An AdamW, Adam or SGD of torch::optim over the model's parameters, which has made no steps: the plugin's optimizer
+  /// updates as it would, with its groups, in place of BoostOptions::optimizer. Null: these options count.
+  torch::optim::Optimizer* optimizer = nullptr;
 };
 
 /// What Boosted::execute_pipeline() returns. The loss costs an all-reduce, the outputs memory.
@@ -172,7 +180,7 @@ class Booster {
   friend Boosted;
   void synchronise_norms(nn::Model& model);
   [[nodiscard]] data::LoaderOptions training_options(const Boosted& run) const;
-  void boost_model(ModelSource source, Boosted& run);
+  void boost_model(ModelSource source, const BoostOptions& options, Boosted& run);
 
   comm::World& world_;
   std::unique_ptr<Plugin> plugin_;

@@ -28,9 +28,7 @@ struct TorchGroup {
 
 template <class Options>
 void read_adam(const Options& options, bool adamw, TorchGroup& group) {
-  TRIREME_REQUIRE(
-      !options.amsgrad(),
-      "Accelerator::prepare(): the optimizer has amsgrad = true, which no plugin supports; set it to false");
+  TRIREME_REQUIRE(!options.amsgrad(), "the optimizer has amsgrad = true, which no plugin supports; set it to false");
   const auto [first, second] = options.betas();
   group.lr = options.lr();
   group.weight_decay = options.weight_decay();
@@ -57,7 +55,7 @@ TorchGroup read_group(const torch::optim::Optimizer& optimizer, const torch::opt
     read_sgd(static_cast<const torch::optim::SGDOptions&>(options), group);
   else
     throw UsageError(
-        "Accelerator::prepare(): of torch::optim's optimizers, AdamW, Adam and SGD can be prepared; for others, pass "
+        "of torch::optim's optimizers, AdamW, Adam and SGD can be boosted; for others, pass "
         "optim::OptimizerOptions with one of Trireme's methods or a program's own");
   return group;
 }
@@ -71,7 +69,7 @@ std::string exact_pattern(const std::string& name, const std::vector<nn::Declara
     if (only) return pattern;
   }
   throw UsageError(
-      fmt::format("Accelerator::prepare(): no pattern matches the parameter \"{}\" alone; pass "
+      fmt::format("no pattern matches the parameter \"{}\" alone; pass "
                   "optim::OptimizerOptions with groups of your own",
                   name));
 }
@@ -93,12 +91,12 @@ std::vector<TorchGroup> read_groups(torch::optim::Optimizer& optimizer,
     for (const auto& tensor : of_torch.params()) {
       const auto found = names.find(tensor.unsafeGetTensorImpl());
       TRIREME_REQUIRE(found != names.end(),
-                      "Accelerator::prepare(): the optimizer has a parameter that is not the model's; make it with "
+                      "the optimizer has a parameter that is not the model's; make it with "
                       "model->parameters() of the model that is prepared with it");
       group.names.insert(found->second);
     }
   }
-  TRIREME_REQUIRE(!groups.empty(), "Accelerator::prepare(): the optimizer has no parameters");
+  TRIREME_REQUIRE(!groups.empty(), "the optimizer has no parameters");
   return groups;
 }
 
@@ -107,7 +105,7 @@ std::vector<TorchGroup> read_groups(torch::optim::Optimizer& optimizer,
 optim::OptimizerOptions optimizer_options(torch::optim::Optimizer& optimizer,
                                           const std::vector<nn::Declaration>& parameters) {
   TRIREME_REQUIRE(optimizer.state().empty(),
-                  "Accelerator::prepare(): the optimizer has already made steps, whose state would be lost; prepare it "
+                  "the optimizer has already made steps, whose state would be lost; prepare it "
                   "before the first step");
   const auto groups = read_groups(optimizer, parameters);
   const auto& base = groups.front();
@@ -116,12 +114,12 @@ optim::OptimizerOptions optimizer_options(torch::optim::Optimizer& optimizer,
   for (const auto& group : groups) {
     trained.insert(group.names.begin(), group.names.end());
     TRIREME_REQUIRE(group.method_text == base.method_text,
-                    "Accelerator::prepare(): the optimizer's groups differ in more than lr and weight_decay: {}, but "
+                    "the optimizer's groups differ in more than lr and weight_decay: {}, but "
                     "{}; give all groups the same other options",
                     base.method_text, group.method_text);
     if (group.lr == base.lr && group.weight_decay == base.weight_decay) continue;
     TRIREME_REQUIRE(base.lr > 0 || group.lr == 0,
-                    "Accelerator::prepare(): the learning rate of the optimizer's first group is 0, of which that of "
+                    "the learning rate of the optimizer's first group is 0, of which that of "
                     "another group cannot be a multiple; reorder the groups");
     out.groups.push_back({.parameters = exact_patterns(group.names, parameters),
                           .lr_scale = base.lr > 0 ? group.lr / base.lr : 1,
