@@ -104,8 +104,10 @@ std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path) {
   return std::unique_ptr<Plugin>(reinterpret_cast<Plugin* (*)()>(make)());
 }
 
-std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path, const PluginOptions& options) {
+std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path, const PluginOptions& options,
+                                    const PluginKinds& kinds) {
   auto plugin = load_plugin(name_or_path);
+  plugin->set_kinds(kinds);
   config::Table section;
   section.path = plugin->fields().section;
   section.origin.source = "the program's options";

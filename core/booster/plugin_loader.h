@@ -37,6 +37,7 @@ std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path);
 /// Keys of [plugin.NAME] with their values, for programs: {{"tp_size", 2}, {"pp_style", "zbv"}}.
 using PluginOptions = std::map<std::string, FieldValue>;
 /// Loads and configures the plugin. @throws ConfigError also for an unknown key or an invalid value
-std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path, const PluginOptions& options);
+std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path, const PluginOptions& options,
+                                    const PluginKinds& kinds = {});
 
 }  // namespace trireme

@@ -58,7 +58,7 @@ void agree_on_values(nn::Model& model, const comm::Group& group, c10::Device dev
 }  // namespace
 
 void HybridParallel::configure(const config::Table* section) {
-  options_ = config::read(section, hybrid_parallel_fields());
+  options_ = config::read(section, fields_);
   check_sequence(section, options_);
 }
 
@@ -114,7 +114,35 @@ void HybridParallel::check(const RunSettings& run) const {
         fmt::format("train.recompute_layers_per_stage: counts blocks per stage, but pp_partition = \"{}\" chooses the "
                     "stages at run time; set num_layers_per_stage too, or use recompute_ratio instead",
                     o.pp_partition));
-  check_pipeline(section, o, run.train, share_of(run.train, static_cast<int>(dp)));
+  const auto share = share_of(run.train, static_cast<int>(dp));
+  check_pipeline(section, o, plan(), run.train, share);
+  prove_schedule(section, run.train, share);
+}
+
+void HybridParallel::set_kinds(const PluginKinds& kinds) {
+  schedules_ = kinds.pipeline_schedules;
+  for (auto& field : fields_.fields)
+    if (field.key == "pp_style") field.rules.choices = schedules_.names();
+}
+
+pipeline::Plan HybridParallel::plan() const {
+  return {options_.pp_style, static_cast<int>(options_.num_model_chunks.value_or(0)), schedules_};
+}
+
+void HybridParallel::prove_schedule(const config::Table* section, const TrainOptions& train, std::int64_t share) const {
+  if (options_.pp_size == 1) return;
+  constexpr std::int64_t kAll = 128;  // proving the numbers up to m takes a time that grows with m squared
+  const auto size = micro_batch(train.micro_batch, share);
+  const auto most = std::max(options_.pp_size, (share + size - 1) / size);
+  const auto prove = [&](std::int64_t count) {
+    pipeline::make_schedule(plan(), static_cast<int>(options_.pp_size), static_cast<int>(count));
+  };
+  try {
+    prove(most);
+    for (auto count = std::min(most - 1, kAll); count > 0; --count) prove(count);
+  } catch (const ConfigError& error) {
+    config::fail(section, "pp_style", error.what());
+  }
 }
 
 void HybridParallel::check_model(const ModelSource& source, const RunSettings& run) const {
@@ -168,9 +196,7 @@ std::int64_t HybridParallel::micro_batch(std::optional<std::int64_t> wanted, std
   return cut(4 * options_.pp_size);  // in 1f1b this gives a bubble of about a fifth
 }
 
-StageChoice HybridParallel::stage_choice() const {
-  return {options_.pp_style, options_.chunks(), options_.num_layers_per_stage};
-}
+StageChoice HybridParallel::stage_choice() const { return {plan(), options_.num_layers_per_stage}; }
 
 comm::Axes HybridParallel::axes(int world_size) const {
   const auto size = [](std::int64_t n) { return static_cast<int>(n); };
@@ -225,6 +251,8 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
   shardformer::ParallelGroups cut{tp, options_.mode(), mesh.group("sp"), false, options_.overlap()};
   const auto why = validate(source, cut.sizes());
   if (!why.text.empty()) throw ConfigError(fmt::format("plugin.hybrid_parallel.{}: {}", why.key, why.text));
+  prove_schedule(nullptr, options.train,  // a program has not called check()
+                 share_of(options.train, mesh.group(&comm::AxisKind::splits_samples).size()));
   auto stage_choice = this->stage_choice();
   stage_choice.costs = block_costs(source, options, mesh);  // before the model is sharded
   if (tp.size() * pp.size() > 1) agree_on_values(*source.model, mesh.world().group(), mesh.world().device());

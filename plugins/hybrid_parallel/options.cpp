@@ -1,7 +1,6 @@
 #include "plugins/hybrid_parallel/options.h"
 
 #include "core/base/text.h"
-#include "pipeline/schedule/schedules.h"
 
 namespace trireme::plugins {
 namespace {
@@ -55,8 +54,11 @@ void add_pipeline_options(Fields<O>& rows) {
       .add("pp_style", &O::pp_style,
            "The pipeline schedule. interleaved and zbv give each rank several stages; zb_h1 and zbv (zero bubble) "
            "delay weight gradients to fill idle time. Short form: parallel.schedule.",
-           {.choices = pipeline::schedule_names()})
-      .add("num_model_chunks", &O::num_model_chunks, "interleaved: stages per rank. Unset: 2.", {.min = 1, .max = 4096})
+           {.choices = pipeline::all_schedules().names()})
+      .add("num_model_chunks", &O::num_model_chunks,
+           "Stages per rank, for a schedule that can have more than its own number: interleaved. Unset: 2 for "
+           "interleaved.",
+           {.min = 1, .max = 4096})
       .add("num_microbatches", &O::num_microbatches,
            "Number of microbatches into which a rank's share of the global batch is split; takes precedence over "
            "microbatch_size. Unset, with a pipeline and without microbatch_size: four times pp_size, or one per sample "
@@ -203,8 +205,8 @@ void check_stage3(const config::Table* section, const HybridParallelOptions& o, 
   check_zero3(section, o.zero3(), run, microbatches);
 }
 
-void check_pipeline(const config::Table* section, const HybridParallelOptions& o, const TrainOptions& train,
-                    std::int64_t share) {
+void check_pipeline(const config::Table* section, const HybridParallelOptions& o, const pipeline::Plan& plan,
+                    const TrainOptions& train, std::int64_t share) {
   const auto changed = [&](const char* key) { return is_changed(hybrid_parallel_fields(), key, &o); };
   if (o.pp_size == 1)
     for (const char* key : {"pp_style", "num_model_chunks", "num_layers_per_stage", "pp_partition", "dp_outside"})
@@ -221,9 +223,9 @@ void check_pipeline(const config::Table* section, const HybridParallelOptions& o
     config::fail(section, "num_microbatches",
                  fmt::format("conflicts with train.micro_batch ({}); set only one of them", *wanted));
   try {
-    pipeline::make_schedule(o.pp_style, static_cast<int>(o.pp_size), o.chunks(), 1);
+    pipeline::make_schedule(plan, static_cast<int>(o.pp_size), 1);
   } catch (const ConfigError& error) {
-    config::fail(section, "num_model_chunks", error.what());
+    config::fail(section, o.num_model_chunks ? "num_model_chunks" : "pp_style", error.what());
   }
   if (o.num_microbatches) {
     const auto why = validate_microbatches(share, *o.num_microbatches);

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/pipeline/schedules.h"
 #include "plugins/sharded.h"
 #include "shardformer/groups.h"
 
@@ -41,10 +42,6 @@ struct HybridParallelOptions : ShardedPluginOptions, Zero3Options {
   [[nodiscard]] bool overlap() const { return enable_sequence_overlap.value_or(true); }
   /// The keys of stage 3, with those that other stages have too: zero_bucket_size_in_m, cpu_offload, overlap_allgather.
   [[nodiscard]] Zero3Options zero3() const;
-  /// The number of model chunks passed to the schedule; 0: the schedule's default.
-  [[nodiscard]] int chunks() const {
-    return static_cast<int>(num_model_chunks.value_or(pp_style == "interleaved" ? 2 : 0));
-  }
 };
 
 const Fields<HybridParallelOptions>& hybrid_parallel_fields();
@@ -56,8 +53,8 @@ void check_sequence(const config::Table* section, const HybridParallelOptions& o
 void check_stage3(const config::Table* section, const HybridParallelOptions& options, const RunSettings& run,
                   std::int64_t microbatches);
 /// `share`: a rank's samples of a global batch. @throws ConfigError
-void check_pipeline(const config::Table* section, const HybridParallelOptions& options, const TrainOptions& train,
-                    std::int64_t share);
+void check_pipeline(const config::Table* section, const HybridParallelOptions& options, const pipeline::Plan& plan,
+                    const TrainOptions& train, std::int64_t share);
 /// Why a rank's samples of a global batch cannot be split into `parts` microbatches; "" when they can.
 std::string validate_microbatches(std::int64_t share, std::int64_t parts);
 
