@@ -16,14 +16,6 @@
 
 namespace trireme::plugins {
 
-/// Keys of stages 0 to 2.
-struct ShardedPluginOptions : ZeroOptions {
-  std::string communication_dtype = "same", grad_accum_dtype = "same";
-  bool overlap_communication = true;
-  bool overlap_allgather = false;
-  bool cpu_offload = false;
-};
-
 /// The rows of ShardedPluginOptions, followed by those of ZeroOptions. `stage3`: the plugin also supports stage 3 of
 /// ZeRO.
 template <class O>

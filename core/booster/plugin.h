@@ -89,7 +89,7 @@ struct BoostResult {
   bool reads_inputs = true;
 };
 
-/// What the engine needs of a plugin. Plugins derive from PluginBase, or from PluginAround (plugin_around.h), which has
+/// What the engine needs of a plugin. Plugins derive from PluginOf, or from PluginAround (plugin_around.h), which has
 /// to pass on all of these.
 class Plugin {
  public:
@@ -128,6 +128,21 @@ class PluginBase : public Plugin {
   [[nodiscard]] std::int64_t micro_batch(std::optional<std::int64_t> wanted, std::int64_t share) const override {
     return std::min(wanted.value_or(share), share);
   }
+};
+
+/// A plugin whose options are a struct O. `fields` describes it, and names the plugin: "plugin.NAME".
+template <class O>
+class PluginOf : public PluginBase {
+ public:
+  explicit PluginOf(Fields<O> fields) : fields_(std::move(fields)) {}
+  [[nodiscard]] std::string name() const override { return fields_.section.substr(fields_.section.find('.') + 1); }
+  [[nodiscard]] const FieldTable& fields() const final { return fields_; }
+  [[nodiscard]] const void* options() const final { return &options_; }
+  void configure(const config::Table* section) final { options_ = config::read(section, fields_); }
+
+ protected:
+  Fields<O> fields_;
+  O options_{};
 };
 
 /// Copies the values of the keys that a plugin's options share with `fields` to the struct `to` that these describe.

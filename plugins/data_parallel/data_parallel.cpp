@@ -69,8 +69,6 @@ const Fields<DataParallelOptions>& data_parallel_fields() {
   return table;
 }
 
-void DataParallel::configure(const config::Table* section) { options_ = config::read(section, data_parallel_fields()); }
-
 void DataParallel::check(const RunSettings& run) const {
   const int gpus = run.device == "cpu" ? 0 : comm::cuda_device_count();
   check_layout(run.section, replicas_on(options_, gpus), run.world_size, gpus);

@@ -57,15 +57,10 @@ void agree_on_values(nn::Model& model, const comm::Group& group, c10::Device dev
 
 }  // namespace
 
-void HybridParallel::configure(const config::Table* section) {
-  options_ = config::read(section, fields_);
-  check_sequence(section, options_);
-}
-
 /// "pp = 2 and tp = 2": the sizes above 1 of the axes other than data parallelism.
 static std::string taken(const HybridParallelOptions& o) {
   std::vector<std::string> sizes;
-  for (const auto& [name, size] : {std::pair{"pp", o.pp_size}, std::pair{"sp", o.sp()}, std::pair{"tp", o.tp_size}})
+  for (const auto& [name, size] : {std::pair{"pp", o.pp_size}, std::pair{"sp", sp_of(o)}, std::pair{"tp", o.tp_size}})
     if (size > 1) sizes.push_back(fmt::format("{} = {}", name, size));
   return text::join(sizes, " and ");
 }
@@ -75,26 +70,27 @@ void HybridParallel::check(const RunSettings& run) const {
   const auto world_size = run.world_size;
   const auto& o = options_;
   check_sharded_options(section, o, run.train.precision);
-  check_stage3(section, o, run, microbatches_of_all(run.train));
-  if (run.train.kernels.enable_all_optimization && !o.overlap())
+  check_zero3(section, zero3_of(o), run, microbatches_of_all(run.train));
+  if (run.train.kernels.enable_all_optimization && !overlaps_sequence(o))
     config::fail(section, "enable_sequence_overlap",
                  "is false, but enable_all_optimization = true turns it on; remove one of the two");
-  if (world_size % o.inner() != 0) {
+  if (world_size % inner_of(o) != 0) {
     const char* key = o.tp_size > 1 ? "tp_size" : o.pp_size > 1 ? "pp_size" : "sp_size";
-    config::fail(section, key,
-                 fmt::format("ranks = dp x pp x sp x tp, but {} is not a multiple of {} ({}); start {} ranks, or "
-                             "choose sizes whose product divides {}",
-                             world_size, o.inner(), taken(o), (world_size / o.inner() + 1) * o.inner(), world_size));
+    config::fail(
+        section, key,
+        fmt::format("ranks = dp x pp x sp x tp, but {} is not a multiple of {} ({}); start {} ranks, or "
+                    "choose sizes whose product divides {}",
+                    world_size, inner_of(o), taken(o), (world_size / inner_of(o) + 1) * inner_of(o), world_size));
   }
-  const auto dp = world_size / o.inner();
+  const auto dp = world_size / inner_of(o);
   // Gradients are summed over the data- and sequence-parallel ranks, and ZeRO partitions over them.
-  const bool reduces = dp * o.sp() > 1 || world_size == 1;
+  const bool reduces = dp * sp_of(o) > 1 || world_size == 1;
   if (o.zero_stage > 0 && !reduces)
     config::fail(
         section, "zero_stage",
         fmt::format("has no effect: {} leaves no data-parallel ranks to partition over; remove it, or start {} ranks",
                     taken(o), 2 * world_size));
-  check_replicas(section, o.extra_dp_size, dp, o.sp(), "zero_stage = 0");
+  check_replicas(section, o.extra_dp_size, dp, sp_of(o), "zero_stage = 0");
   if (o.overlap_allgather && o.zero_stage == 0)
     config::fail(section, "overlap_allgather",
                  "has no effect with zero_stage = 0, which gathers no weights; remove it, or set zero_stage");
@@ -109,7 +105,7 @@ void HybridParallel::check(const RunSettings& run) const {
     config::fail(section, "parallel_output", "has no effect: tp_size is 1, so logits are not split; remove it");
   if (dp == 1 && !o.dp_outside)
     config::fail(section, "dp_outside", "has no effect: there are no data-parallel ranks; remove it");
-  if (!run.train.recompute_layers_per_stage.empty() && !o.knows_stages())
+  if (!run.train.recompute_layers_per_stage.empty() && !knows_stages(o))
     throw ConfigError(
         fmt::format("train.recompute_layers_per_stage: counts blocks per stage, but pp_partition = \"{}\" chooses the "
                     "stages at run time; set num_layers_per_stage too, or use recompute_ratio instead",
@@ -148,7 +144,7 @@ void HybridParallel::prove_schedule(const config::Table* section, const TrainOpt
 void HybridParallel::check_model(const ModelSource& source, const RunSettings& run) const {
   const auto* section = run.section;
   const auto& o = options_;
-  const auto why = validate(source, {static_cast<int>(o.tp_size), o.mode(), static_cast<int>(o.sp())});
+  const auto why = validate(source, {static_cast<int>(o.tp_size), mode_of(o), static_cast<int>(sp_of(o))});
   if (!why.text.empty()) config::fail(section, why.key, why.text);
   if (o.tp_size > 1 && !o.parallel_output && shardformer::classes_of(*source.model, source.policy) == 0)
     config::fail(section, "parallel_output",
@@ -156,7 +152,7 @@ void HybridParallel::check_model(const ModelSource& source, const RunSettings& r
   auto own = run;
   own.train = with_own_options(*this, run.train);
   const auto& kernels = own.train.kernels;
-  if (o.mode() == Sequence::ring_attn && (kernels.enable_flash_attention || kernels.attention_kernel))
+  if (mode_of(o) == Sequence::ring_attn && (kernels.enable_flash_attention || kernels.attention_kernel))
     throw ConfigError(
         fmt::format("train.{}: has no effect: ring_attn uses its own attention, which never materializes all scores; "
                     "remove it",
@@ -169,7 +165,7 @@ void HybridParallel::check_model(const ModelSource& source, const RunSettings& r
     const char* key = o.num_model_chunks ? "num_model_chunks" : "pp_size";
     config::fail(section, o.num_layers_per_stage.empty() ? key : "num_layers_per_stage", error.what());
   }
-  check_recompute(*source.model, own, o.knows_stages() ? sizes_of(stages) : std::vector<std::int64_t>());
+  check_recompute(*source.model, own, knows_stages(o) ? sizes_of(stages) : std::vector<std::int64_t>());
 }
 
 std::int64_t HybridParallel::microbatches_of_all(const TrainOptions& train) const {
@@ -200,10 +196,10 @@ StageChoice HybridParallel::stage_choice() const { return {plan(), options_.num_
 
 comm::Axes HybridParallel::axes(int world_size) const {
   const auto size = [](std::int64_t n) { return static_cast<int>(n); };
-  auto axes = zero_axes(options_.extra_dp_size, world_size / options_.inner());
+  auto axes = zero_axes(options_.extra_dp_size, world_size / inner_of(options_));
   if (options_.pp_size > 1)
     axes.insert(options_.dp_outside ? axes.end() : axes.begin(), {"pp", size(options_.pp_size)});
-  if (options_.sp() > 1) axes.emplace_back("sp", size(options_.sp()));
+  if (sp_of(options_) > 1) axes.emplace_back("sp", size(sp_of(options_)));
   axes.emplace_back("tp", size(options_.tp_size));
   return axes;
 }
@@ -248,7 +244,7 @@ std::vector<double> HybridParallel::block_costs(const ModelSource& source, const
 BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given, comm::Mesh& mesh, const Log& log) {
   const auto options = with_section(*this, options_, given);
   const auto &pp = mesh.group("pp"), &tp = mesh.group("tp");
-  shardformer::ParallelGroups cut{tp, options_.mode(), mesh.group("sp"), false, options_.overlap()};
+  shardformer::ParallelGroups cut{tp, mode_of(options_), mesh.group("sp"), false, overlaps_sequence(options_)};
   const auto why = validate(source, cut.sizes());
   if (!why.text.empty()) throw ConfigError(fmt::format("plugin.hybrid_parallel.{}: {}", why.key, why.text));
   prove_schedule(nullptr, options.train,  // a program has not called check()
@@ -257,12 +253,12 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
   stage_choice.costs = block_costs(source, options, mesh);  // before the model is sharded
   if (tp.size() * pp.size() > 1) agree_on_values(*source.model, mesh.world().group(), mesh.world().device());
   ShardedLogits sharded_logits;
-  if (tp.size() > 1 || options_.mode() != Sequence::none) {
+  if (tp.size() > 1 || mode_of(options_) != Sequence::none) {
     if (options_.parallel_output && tp.size() > 1) sharded_logits = sharded_logits_of(source, tp);
     cut.parallel_loss = sharded_logits.cross_entropy != nullptr;
     shardformer::apply(*source.model, source.policy, cut);
   }
-  const auto zero3 = options_.zero3();
+  const auto zero3 = zero3_of(options_);
   ShardedPlan plan{.stage = static_cast<int>(options_.zero_stage),
                    .bucket_mi = options_.zero_bucket_size_in_m,
                    .zero3 = &zero3,
@@ -287,7 +283,7 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
   auto [model, optimizer] = boost_sharded(*this, source, options, options_, plan, mesh, log);
   if (staged) model->recompute_only(recomputed);
   if (!kernels.empty()) model->note(kernels);
-  if (!options_.overlap()) model->note("sequence-parallel communication is not overlapped");
+  if (!overlaps_sequence(options_)) model->note("sequence-parallel communication is not overlapped");
   BoostResult result{.optimizer = std::move(optimizer),
                      .sharded_logits = std::move(sharded_logits),
                      .broadcasts_buffers = options_.broadcast_buffers,

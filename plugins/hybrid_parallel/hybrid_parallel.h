@@ -13,16 +13,13 @@
 
 namespace trireme::plugins {
 
-class HybridParallel : public PluginBase {
+class HybridParallel : public PluginOf<HybridParallelOptions> {
  public:
-  std::string name() const override { return "hybrid_parallel"; }
+  HybridParallel() : PluginOf(hybrid_parallel_fields()) {}
   std::string summary() const override {
     return "Tensor, sequence and pipeline parallelism, combined with data parallelism and ZeRO stages 0 to 3.";
   }
-  const FieldTable& fields() const override { return fields_; }
   void set_kinds(const PluginKinds& kinds) override;
-  const void* options() const override { return &options_; }
-  void configure(const config::Table* section) override;
   void check(const RunSettings& run) const override;
   void check_model(const ModelSource& source, const RunSettings& run) const override;
   /// {"dp_outer", extra_dp_size} if above 1, {"dp", the remaining ranks}, {"pp", pp_size}, {"sp", sp_size} if it has a
@@ -46,8 +43,6 @@ class HybridParallel : public PluginBase {
   /// The stages of all ranks; one stage without a pipeline.
   [[nodiscard]] std::vector<pipeline::Stage> stages_of(nn::Model& model) const;
   pipeline::Schedules schedules_ = pipeline::all_schedules();
-  Fields<HybridParallelOptions> fields_ = hybrid_parallel_fields();
-  HybridParallelOptions options_;
 };
 
 }  // namespace trireme::plugins

@@ -24,18 +24,17 @@ const Fields<LowLevelZeroOptions>& low_level_zero_fields() {
                          "once, for less communication and more memory; false: reduce after each microbatch.")
                     .add("extra_dp_size", &O::extra_dp_size, kExtraDpSizeText, {.min = 1});
     add_sharded_options(rows);
+    rows.rule([](const O& o, const CheckedSection& section) {
+      if (o.stage > 2)
+        section.fail("stage",
+                     fmt::format("stage {} is not supported: this plugin has stages 1 and 2; to partition the weights "
+                                 "as well, set parallel.plugin = \"gemini\", or parallel.zero = 3 in place of "
+                                 "parallel.plugin",
+                                 o.stage));
+    });
     return rows;
   }();
   return table;
-}
-
-void LowLevelZero::configure(const config::Table* section) {
-  options_ = config::read(section, low_level_zero_fields());
-  if (options_.stage > 2)
-    config::fail(section, "stage",
-                 fmt::format("stage {} is not supported: this plugin has stages 1 and 2; to partition the weights as "
-                             "well, set parallel.plugin = \"gemini\", or parallel.zero = 3 in place of parallel.plugin",
-                             options_.stage));
 }
 
 void LowLevelZero::check(const RunSettings& run) const {

@@ -33,8 +33,6 @@ const Fields<TorchDdpOptions>& torch_ddp_fields() {
   return table;
 }
 
-void TorchDdp::configure(const config::Table* section) { options_ = config::read(section, torch_ddp_fields()); }
-
 void TorchDdp::check(const RunSettings& run) const {
   const auto* section = run.section;
   if (options_.static_graph && options_.find_unused_parameters)

@@ -375,6 +375,52 @@ TEST_F(Refusals, OfAWrongSchedule) {
       testing_tools::prepared(testing_tools::kFiveSteps, {"parallel.pp=2", "parallel.schedule=fine"}, 2, "", kinds));
 }
 
+template <class O>
+std::string configured_with(const O& options) {
+  const auto plugin = load_plugin(options);
+  EXPECT_EQ(plugin->name(), O::kPlugin);
+  EXPECT_EQ(typeid(O), *plugin->fields().described);
+  return config::print_rows(plugin->fields(), plugin->options());
+}
+
+// The struct of options is the plugin's own, and is checked like a section of a file.
+TEST(ProgramsPlugin, TakesItsOptionsAsAStruct) {
+  plugins::LowLevelZeroOptions zero;
+  zero.stage = 2;
+  zero.norm_type = "inf";
+  const auto shown = configured_with(zero);
+  for (const auto* line : {"stage = 2\n", "norm_type = \"inf\"\n"})
+    EXPECT_NE(shown.find(line), std::string::npos) << shown;
+  configured_with(plugins::TorchDdpOptions{.bucket_cap_mb = 10});
+  configured_with(plugins::DataParallelOptions{.replicas = 3});
+  configured_with(plugins::GeminiOptions{});
+  configured_with(plugins::HybridParallelOptions{});
+  zero.stage = 3;
+  plugins::GeminiOptions gemini;
+  gemini.extra_dp_size = 0;
+  plugins::HybridParallelOptions hybrid;
+  hybrid.sp_size = 2;
+  const auto refused = [](const auto& options) {
+    return data::testing_tools::message_of<ConfigError>([&] { load_plugin(options); });
+  };
+  for (const auto& [said, expected] :
+       {std::pair{refused(zero), "plugin.low_level_zero.stage = 3: stage 3 is not supported"},
+        {refused(gemini), "plugin.gemini.extra_dp_size = 0: it must be at least 1"},
+        {refused(hybrid), "plugin.hybrid_parallel.sp_size = 2: 2 ranks would share each sample, but no mode is set"},
+        {data::testing_tools::message_of<ConfigError>([&] { load_plugin("gemini", hybrid); }),
+         "these options are those of the plugin \"hybrid_parallel\", but \"gemini\" is loaded"}})
+    EXPECT_EQ(said.rfind(expected, 0), 0U) << said;
+  PluginKinds kinds;
+  kinds.pipeline_schedules.add("own", kinds.pipeline_schedules.at("zbv"));
+  hybrid = {};
+  hybrid.pp_size = 2;
+  hybrid.pp_style = "own";
+  EXPECT_EQ(load_plugin(hybrid, kinds)->axes(2).size(), 3U);
+  const auto unknown = refused(hybrid);
+  EXPECT_NE(unknown.find("plugin.hybrid_parallel.pp_style = \"own\""), std::string::npos) << unknown;
+  EXPECT_NE(unknown.find("must be one of 1f1b, gpipe"), std::string::npos) << unknown;
+}
+
 // What would not train the adapters of a trained model, and adapters of a file that do not fit.
 TEST_F(Refusals, OfAdapters) {
   const auto train = [&](const std::string& name, std::vector<std::string> sets) {
