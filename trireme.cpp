@@ -6,7 +6,11 @@
 namespace trireme {
 
 train::Kinds builtin_kinds() {
-  return {.models = models::all_models(), .datasets = datasets::all_datasets(), .tasks = tasks::all_tasks()};
+  train::Kinds kinds;
+  kinds.models = models::all_models();
+  kinds.datasets = datasets::all_datasets();
+  kinds.tasks = tasks::all_tasks();
+  return kinds;
 }
 
 }  // namespace trireme

@@ -47,6 +47,7 @@
 #include "core/train/run_config.h"
 #include "core/train/trainer.h"
 #include "datasets/datasets.h"
+#include "plugins/options.h"
 #include "tasks/tasks.h"
 
 namespace trireme {

@@ -5,19 +5,19 @@
 // F, B, W: seconds of a rank's forward, input gradient and weight gradient for one microbatch, over all its chunks
 // (default 1 each). MESSAGE: seconds to transfer an activation or a gradient (default 0). CHUNKS: chunks per rank of
 // interleaved (default 2).
-#include "pipeline/schedule/schedules.h"
+#include "core/pipeline/schedules.h"
 
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
 
-#include "pipeline/schedule/picture.h"
+#include "core/pipeline/picture.h"
 
 namespace trireme::pipeline {
 namespace {
 
 std::string picture(const std::string& name, int ranks, int microbatches, int chunks, const double (&seconds)[4]) {
-  const auto schedule = make_schedule(name, ranks, name == "interleaved" ? chunks : 0, microbatches);
+  const auto schedule = make_schedule({name, name == "interleaved" ? chunks : 0}, ranks, microbatches);
   const auto part = [&](int i) { return std::vector<double>{seconds[i] / schedule.chunks}; };
   const Costs costs{.forward = part(0), .backward_input = part(1), .backward_weight = part(2), .message = seconds[3]};
   return draw(schedule, simulate(schedule, costs), {.columns = 100});
@@ -32,7 +32,7 @@ int run(int argc, char** argv) {
   const std::string wanted = argc > 3 ? argv[3] : "all";
   double seconds[4] = {1, 1, 1, 0};
   for (int i = 0; i < 4 && 5 + i < argc; ++i) seconds[i] = std::atof(argv[5 + i]);
-  for (const auto& name : wanted == "all" ? schedule_names() : std::vector<std::string>{wanted})
+  for (const auto& name : wanted == "all" ? all_schedules().names() : std::vector<std::string>{wanted})
     std::puts(picture(name, ranks, microbatches, chunks, seconds).c_str());
   return 0;
 }

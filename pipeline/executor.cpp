@@ -11,8 +11,6 @@
 #include "core/base/error.h"
 #include "core/base/trace.h"
 #include "core/comm/flight/recorder.h"
-#include "pipeline/schedule/schedules.h"
-#include "pipeline/schedule/verifier.h"
 
 namespace trireme::pipeline {
 
@@ -22,11 +20,8 @@ Executor::Executor(Plan plan, Links links, Chunks& chunks)
 const Executor::Ready& Executor::ready(int microbatches, bool training) {
   const auto [at, inserted] = ready_.try_emplace({microbatches, training});
   if (!inserted) return at->second;
-  auto schedule = make_schedule(plan_.schedule, links_.size(), plan_.chunks, microbatches);
-  if (training)
-    require_proven(schedule);
-  else
-    schedule = forward_only(schedule);
+  auto schedule = make_schedule(plan_, links_.size(), microbatches);
+  if (!training) schedule = forward_only(schedule);
   auto programs = lower(schedule, links_.posting());
   at->second = {std::move(schedule), std::move(programs[static_cast<std::size_t>(links_.rank())])};
   return at->second;

@@ -1,5 +1,5 @@
 // Executor: runs one rank's part of a pipeline. It knows no schedule by name: it follows the program to which a
-// schedule is lowered (schedule/program.h), and stores what each microbatch needs between its actions.
+// schedule is lowered (core/pipeline/program.h), and stores what each microbatch needs between its actions.
 //
 // A microbatch passes through one of this rank's chunks as follows:
 //   receive the inputs -> forward -> send the outputs; their graph is kept -> receive the outputs' gradients
@@ -17,8 +17,9 @@
 
 #include "core/data/batch.h"
 #include "core/nn/split_backward.h"
+#include "core/pipeline/program.h"
+#include "core/pipeline/schedules.h"
 #include "pipeline/links.h"
-#include "pipeline/schedule/program.h"
 
 namespace trireme::pipeline {
 
@@ -39,12 +40,6 @@ class Chunks {
   /// for this chunk.
   virtual void before_weights(int chunk, bool last) = 0;
   virtual void after_weights(int chunk, bool last) = 0;
-};
-
-/// The layout of a pipeline, the same on every rank.
-struct Plan {
-  std::string schedule;
-  int chunks = 0;  ///< model chunks on each rank; 0: the schedule's default
 };
 
 /// The times of one action of this rank, in seconds of the steady clock.

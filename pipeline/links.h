@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "core/comm/mesh.h"
+#include "core/pipeline/program.h"
 #include "pipeline/boundary.h"
-#include "pipeline/schedule/program.h"
 
 namespace trireme::pipeline {
 

@@ -1,5 +1,5 @@
 // Partition: which blocks of a model each stage of a pipeline has. A stage is a run of consecutive blocks. There are
-// ranks x model chunks stages, in forward order. The schedule decides which rank runs which stage (pipeline/schedule).
+// ranks x model chunks stages, in forward order. The schedule decides which rank runs which stage (core/pipeline).
 #pragma once
 
 #include <cstdint>

@@ -7,8 +7,8 @@
 
 #include "core/base/json_parse.h"
 #include "core/comm/text.h"
-#include "pipeline/schedule/picture.h"
-#include "pipeline/schedule/schedules.h"
+#include "core/pipeline/picture.h"
+#include "core/pipeline/schedules.h"
 
 namespace trireme::pipeline {
 namespace {
@@ -62,7 +62,7 @@ std::string picture_of(const Plan& plan, const std::vector<Event>& events, const
     begin = std::min(begin, of_rank.front().begin);
     end = std::max(end, of_rank.back().end);
   }
-  const auto schedule = make_schedule(plan.schedule, line.size(), plan.chunks, microbatches);
+  const auto schedule = make_schedule(plan, line.size(), microbatches);
   Timeline timeline;
   timeline.step = end - begin;
   for (std::size_t rank = 0; rank < all.size(); ++rank) {

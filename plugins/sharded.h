@@ -16,14 +16,6 @@
 
 namespace trireme::plugins {
 
-/// Keys of stages 0 to 2.
-struct ShardedPluginOptions : ZeroOptions {
-  std::string communication_dtype = "same", grad_accum_dtype = "same";
-  bool overlap_communication = true;
-  bool overlap_allgather = false;
-  bool cpu_offload = false;
-};
-
 /// The rows of ShardedPluginOptions, followed by those of ZeroOptions. `stage3`: the plugin also supports stage 3 of
 /// ZeRO.
 template <class O>
@@ -57,10 +49,8 @@ struct ShardedPlan {
                                         ///< model
   const Zero3Options* zero3 = nullptr;  ///< of stage 3
   bool cast_inputs = true;
-  bool hold_gradients = false;           ///< stages 2 and 3: hold gradients over the microbatches of a step
-  bool check_reduction = false;          ///< stage 0: compare the ranks' gradients in each step
-  bool counts_loss = true;               ///< false: another rank has the same loss, and gradients are summed over both
-  std::vector<std::string> partition{};  ///< mesh axes over which buckets are partitioned; empty: they are not
+  bool hold_gradients = false;   ///< stages 2 and 3: hold gradients over the microbatches of a step
+  bool check_reduction = false;  ///< stage 0: compare the ranks' gradients in each step
   /// The gradient group of a parameter, see zero/grad_sync.h; empty: one backward pass completes all gradients.
   std::function<int(const std::string& name)> gradient_group_of{};
   std::optional<int> deferred_group{};

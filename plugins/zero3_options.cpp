@@ -10,11 +10,11 @@
 
 namespace trireme::plugins {
 
-void check_zero3_keys(const config::Table* section, const Zero3Options& o, const FieldTable& fields,
+void check_zero3_keys(const CheckedSection& section, const Zero3Options& o, const FieldTable& fields,
                       const void* written, const char* size_key) {
   const auto changed = [&](const char* key) { return is_changed(fields, key, written); };
   const auto refuse = [&](bool wrong, const char* key, const std::string& why) {
-    if (wrong) config::fail(section, key, why);
+    if (wrong) section.fail(key, why);
   };
   const bool is_auto = o.placement_policy == "auto";
   for (const char* key : {"shard_param_frac", "offload_optim_frac", "offload_param_frac", "strict_ddp_mode"})

@@ -14,21 +14,6 @@
 
 namespace trireme::plugins {
 
-struct Zero3Options {
-  std::optional<std::int64_t> chunk_config;
-  double search_range_m = 32, min_chunk_size_m = 32;
-  std::int64_t hidden_dim = 1024;
-  double shard_param_frac = 1, offload_optim_frac = 0, offload_param_frac = 0;
-  std::string placement_policy = "static";
-  double warmup_non_model_data_ratio = 0.8, steady_cuda_cap_ratio = 0.9, gpu_margin_mem_ratio = 0;
-  std::string memstats;
-  bool pin_memory = true;
-  std::int64_t max_prefetch = 0;
-  bool force_outputs_fp32 = true;
-  bool strict_ddp_mode = false;
-  bool enable_gradient_accumulation = false;
-};
-
 /// The rows of Zero3Options. `stage3`: the condition under which a plugin has stage 3; unset: always.
 template <class O>
 void add_zero3_options(Fields<O>& table, const std::optional<OnlyWith>& stage3 = {}) {
@@ -101,7 +86,7 @@ inline constexpr const char* kNoChunkConfigDictText =
 
 /// Checks the rules that need only the keys. `written`: the table and the options of the section, by which a key counts
 /// as changed; `size_key`: the key that gave chunk_config. @throws ConfigError
-void check_zero3_keys(const config::Table* section, const Zero3Options& keys, const FieldTable& fields,
+void check_zero3_keys(const CheckedSection& section, const Zero3Options& keys, const FieldTable& fields,
                       const void* written, const char* size_key = "chunk_config");
 /// Checks the rules that need other settings of the run; `microbatches`: their number in a step
 /// of one data-parallel rank, which is the largest possible.

@@ -13,17 +13,9 @@
 #include "core/booster/plugin.h"
 #include "core/config/table.h"
 #include "plugins/common_options.h"
+#include "plugins/options.h"
 
 namespace trireme::plugins {
-
-/// Keys that [train] also has; setting them in the plugin's section has the same effect.
-struct SharedTrainOptions {
-  std::optional<std::string> precision, attention_kernel;
-  std::optional<double> max_norm, initial_scale, min_scale, max_scale, growth_factor, backoff_factor, recompute_ratio;
-  std::optional<std::int64_t> growth_interval, hysteresis;
-  std::optional<std::vector<std::int64_t>> recompute_layers_per_stage;
-  std::optional<bool> enable_all_optimization, enable_flash_attention, enable_fused_normalization, enable_jit_fused;
-};
 
 /// The sentence about them in a section's description.
 inline constexpr const char* kTrainKeysText =
@@ -59,14 +51,6 @@ void add_train_options(Fields<O>& table) {
   as_in_train("enable_fused_normalization", &SharedTrainOptions::enable_fused_normalization);
   as_in_train("enable_jit_fused", &SharedTrainOptions::enable_jit_fused);
 }
-
-/// Keys of every plugin that partitions optimizer state.
-struct ZeroOptions : SharedTrainOptions {
-  std::string norm_type = "2";
-  bool master_weights = true;
-  bool broadcast_buffers = true;
-  bool verbose = false;
-};
 
 /// The rows of ZeroOptions, followed by those of SharedTrainOptions and the refusals that all plugins share. `unit`:
 /// "bucket".

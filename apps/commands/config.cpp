@@ -51,6 +51,7 @@ struct AllTables {
   void add(std::unique_ptr<Plugin> plugin) {
     for (const auto* table : tables)
       if (table->section == plugin->fields().section) return;
+    plugin->set_kinds(kinds);
     plugins.push_back(std::move(plugin));
     tables.push_back(&plugins.back()->fields());
   }

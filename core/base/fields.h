@@ -17,6 +17,7 @@
 #include <optional>
 #include <string>
 #include <type_traits>
+#include <typeinfo>
 #include <variant>
 #include <vector>
 
@@ -89,7 +90,8 @@ struct FieldTable {
   std::vector<AbsentKey> absent{};
   /// Rules between several keys of the section, in the order in which they are checked.
   std::vector<std::function<void(const void*, const CheckedSection&)>> rules{};
-  bool repeats = false;  ///< the section is written as [[section]], any number of times
+  const std::type_info* described = nullptr;  ///< the struct of these fields; null in a table without a struct
+  bool repeats = false;                       ///< the section is written as [[section]], any number of times
   /// If set, these are further keys of a section that exist under this condition alone: name = sgd.
   std::string choice_key{}, choice{};
 
@@ -151,6 +153,7 @@ class Fields : public FieldTable {
   Fields(std::string section_path, std::string what) {
     section = std::move(section_path);
     text = std::move(what);
+    described = &typeid(T);
   }
 
   /// M is bool, std::int64_t, double, std::string, a vector of the last three, a struct that is such a list in a file

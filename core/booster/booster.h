@@ -1,9 +1,9 @@
 // Booster: applies a plugin to model, optimizer and data. This is the interface for C++ programs (docs/cpp.md).
 //
 //   auto world = trireme::launch();
-//   trireme::Booster booster(*world, trireme::load_plugin("torch_ddp"), {.train = {.global_batch = 64}});
-//   auto run = booster.boost({.source = {.model = ...}, .task = tasks::classification(), .data = train_set});
-//   for (const auto epoch : run.epochs(3))
+//   trireme::Booster booster(*world, trireme::load_plugin(trireme::plugins::TorchDdpOptions{}), {.train =
+//   {.global_batch = 64}}); auto run = booster.boost({.source = {.model = ...}, .task = tasks::classification(), .data
+//   = train_set}); for (const auto epoch : run.epochs(3))
 //     for (const auto& batch : epoch) {
 //       const auto loss = run.train_step(batch).loss;   // all microbatches, reduction, clip, update
 //       ...
@@ -178,7 +178,7 @@ class Booster {
 
  private:
   friend Boosted;
-  void synchronise_norms(nn::Model& model);
+  void connect_sums(nn::Model& model);
   [[nodiscard]] data::LoaderOptions training_options(const Boosted& run) const;
   void boost_model(ModelSource source, const BoostOptions& options, Boosted& run);
 

@@ -1,6 +1,7 @@
 // Plugin: one way to run a model on several ranks. It is selected at run time and loaded from its own shared object.
 //
-// Call order: configure() and check() before a process group exists; axes() for the mesh; then boost() once.
+// Call order: set_kinds(), configure() and check() before a process group exists; axes() for the mesh; then boost()
+// once.
 #pragma once
 
 #include <algorithm>
@@ -23,6 +24,7 @@
 #include "core/nn/policy.h"
 #include "core/optim/lr_schedule.h"
 #include "core/optim/optimizer.h"
+#include "core/pipeline/schedules.h"
 
 namespace trireme {
 
@@ -56,6 +58,11 @@ struct ModelSource {
   std::function<std::shared_ptr<nn::Model>()> make{};
 };
 
+/// What the options of a plugin can select by name, extensions included.
+struct PluginKinds {
+  pipeline::Schedules pipeline_schedules = pipeline::all_schedules();  ///< pp_style
+};
+
 /// The run for which a plugin checks its options.
 struct RunSettings {
   TrainOptions train{};
@@ -82,13 +89,15 @@ struct BoostResult {
   bool reads_inputs = true;
 };
 
-/// What the engine needs of a plugin. Plugins derive from PluginBase, or from PluginAround (plugin_around.h), which has
+/// What the engine needs of a plugin. Plugins derive from PluginOf, or from PluginAround (plugin_around.h), which has
 /// to pass on all of these.
 class Plugin {
  public:
   virtual ~Plugin() = default;
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual std::string summary() const = 0;  ///< one sentence for `trireme plugins`
+  /// Lets options name what an extension or a program has added. Without this call they can name what Trireme has.
+  virtual void set_kinds(const PluginKinds& kinds) = 0;
   /// The fields of [plugin.NAME].
   [[nodiscard]] virtual const FieldTable& fields() const = 0;
   /// The current options, for printing through fields().
@@ -113,11 +122,27 @@ class Plugin {
 /// A plugin with defaults where there are some.
 class PluginBase : public Plugin {
  public:
+  void set_kinds(const PluginKinds& /*kinds*/) override {}
   /// Checks the keys of [train] that apply to the model's blocks, for a plugin without pipeline stages.
   void check_model(const ModelSource& source, const RunSettings& run) const override;
   [[nodiscard]] std::int64_t micro_batch(std::optional<std::int64_t> wanted, std::int64_t share) const override {
     return std::min(wanted.value_or(share), share);
   }
+};
+
+/// A plugin whose options are a struct O. `fields` describes it, and names the plugin: "plugin.NAME".
+template <class O>
+class PluginOf : public PluginBase {
+ public:
+  explicit PluginOf(Fields<O> fields) : fields_(std::move(fields)) {}
+  [[nodiscard]] std::string name() const override { return fields_.section.substr(fields_.section.find('.') + 1); }
+  [[nodiscard]] const FieldTable& fields() const final { return fields_; }
+  [[nodiscard]] const void* options() const final { return &options_; }
+  void configure(const config::Table* section) final { options_ = config::read(section, fields_); }
+
+ protected:
+  Fields<O> fields_;
+  O options_{};
 };
 
 /// Copies the values of the keys that a plugin's options share with `fields` to the struct `to` that these describe.

@@ -20,6 +20,7 @@ class PluginAround : public Plugin {
   explicit PluginAround(std::unique_ptr<Plugin> inner) : inner_(std::move(inner)) {}
   std::string name() const override { return inner_->name(); }
   std::string summary() const override { return inner_->summary(); }
+  void set_kinds(const PluginKinds& kinds) override { inner_->set_kinds(kinds); }
   const FieldTable& fields() const override { return inner_->fields(); }
   const void* options() const override { return inner_->options(); }
   void configure(const config::Table* section) override { inner_->configure(section); }

@@ -104,13 +104,26 @@ std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path) {
   return std::unique_ptr<Plugin>(reinterpret_cast<Plugin* (*)()>(make)());
 }
 
-std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path, const PluginOptions& options) {
-  auto plugin = load_plugin(name_or_path);
+config::Table PluginOptions::section_of(const Plugin& plugin) const {
+  const auto& fields = plugin.fields();
+  if (options_ != nullptr && (fields.described == nullptr || *fields.described != *type_))
+    throw ConfigError(
+        fmt::format("these options are those of the plugin \"{}\", but \"{}\" is loaded, which has others", plugin_,
+                    plugin.name()));
+  if (options_ != nullptr) return config::as_section(fields, options_.get());
   config::Table section;
-  section.path = plugin->fields().section;
+  section.path = fields.section;
   section.origin.source = "the program's options";
-  for (const auto& [key, value] : options)
+  for (const auto& [key, value] : keys_)
     section.entries[key] = {value, {fmt::format("{}.{} = {}", section.path, key, config::to_toml(value))}};
+  return section;
+}
+
+std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path, const PluginOptions& options,
+                                    const PluginKinds& kinds) {
+  auto plugin = load_plugin(name_or_path);
+  plugin->set_kinds(kinds);
+  const auto section = options.section_of(*plugin);
   plugin->configure(&section);
   return plugin;
 }

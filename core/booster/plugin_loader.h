@@ -1,9 +1,13 @@
 // Finds and loads plugins. A loaded plugin is never unloaded, because its objects may outlive any handle to it.
 #pragma once
 
+#include <concepts>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <string>
+#include <typeinfo>
+#include <utility>
 #include <vector>
 
 #include "core/booster/plugin.h"
@@ -34,9 +38,38 @@ void* load_function(const std::string& path, const std::string& key, const std::
 /// message gives both versions and the remedy); none of its code has run then.
 std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path);
 
-/// Keys of [plugin.NAME] with their values, for programs: {{"tp_size", 2}, {"pp_style", "zbv"}}.
-using PluginOptions = std::map<std::string, FieldValue>;
+/// The options of a plugin as a struct that names it: those of plugins/options.h, or of a program's own plugin.
+template <class O>
+concept NamedPluginOptions = requires {
+  { O::kPlugin } -> std::convertible_to<std::string>;
+};
+
+/// A plugin's options, for programs: a struct, or, where names are known only at run time, keys of [plugin.NAME] with
+/// their values: {{"tp_size", 2}, {"pp_style", "zbv"}}.
+class PluginOptions {
+ public:
+  PluginOptions() = default;
+  PluginOptions(std::initializer_list<std::pair<const std::string, FieldValue>> keys) : keys_(keys) {}
+  template <NamedPluginOptions O>
+  PluginOptions(const O& options) : plugin_(O::kPlugin), type_(&typeid(O)), options_(std::make_shared<O>(options)) {}
+
+  /// As a section of a file. @throws ConfigError for the struct of another plugin
+  [[nodiscard]] config::Table section_of(const Plugin& plugin) const;
+
+ private:
+  std::map<std::string, FieldValue> keys_{};
+  std::string plugin_{};
+  const std::type_info* type_ = nullptr;
+  std::shared_ptr<const void> options_{};
+};
+
 /// Loads and configures the plugin. @throws ConfigError also for an unknown key or an invalid value
-std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path, const PluginOptions& options);
+std::unique_ptr<Plugin> load_plugin(const std::string& name_or_path, const PluginOptions& options,
+                                    const PluginKinds& kinds = {});
+/// The same for the plugin that the struct names: load_plugin(plugins::TorchDdpOptions{.bucket_cap_mb = 10}).
+template <NamedPluginOptions O>
+std::unique_ptr<Plugin> load_plugin(const O& options, const PluginKinds& kinds = {}) {
+  return load_plugin(O::kPlugin, PluginOptions(options), kinds);
+}
 
 }  // namespace trireme

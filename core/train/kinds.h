@@ -1,4 +1,5 @@
-// Kinds: everything that a file can select by name. A program may add its own, and so may shared objects (extension.h).
+// Kinds: everything that a file can select by name, also in the section of a plugin. A program may add its own, and so
+// may shared objects (extension.h).
 #pragma once
 
 #include <functional>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "core/base/registry.h"
+#include "core/booster/plugin.h"
 #include "core/booster/task.h"
 #include "core/data/datasets.h"
 #include "core/nn/model_kind.h"
@@ -15,7 +17,7 @@ namespace trireme::train {
 
 class RunCallback;
 
-struct Kinds {
+struct Kinds : PluginKinds {
   Registry<std::shared_ptr<nn::ModelKind>> models{"model"};               ///< [model] name
   Registry<data::DatasetFactory> datasets{"data set"};                    ///< [data] name
   Registry<TaskKind> tasks{"task"};                                       ///< [train] task

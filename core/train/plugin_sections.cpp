@@ -40,9 +40,11 @@ void name_keys_as_written(config::Table& section, const config::Table& parallel)
 bool is_set(const config::Entry& entry) { return entry.origin.line == 0; }
 
 /// Null when the plugin cannot be used here (`trireme plugins` says why); its section is then not checked.
-std::unique_ptr<Plugin> plugin_if_usable(const std::string& path) {
+std::unique_ptr<Plugin> plugin_if_usable(const std::string& path, const PluginKinds& kinds) {
   try {
-    return load_plugin(path);
+    auto plugin = load_plugin(path);
+    plugin->set_kinds(kinds);
+    return plugin;
   } catch (const ConfigError&) {
     return nullptr;
   }
@@ -132,7 +134,7 @@ void check_plugin_sections(const RunConfig& config, const std::string& chosen) {
       throw ConfigError(fmt::format("{}: [{}] is not the section of any plugin{}  (trireme plugins)",
                                     section.origin.text(), section.path, text::did_you_mean(name, known)));
     try {
-      if (const auto plugin = plugin_if_usable(file->path)) plugin->configure(&section);
+      if (const auto plugin = plugin_if_usable(file->path, config.kinds)) plugin->configure(&section);
     } catch (const ConfigError& error) {
       throw ConfigError(fmt::format("{}; this run uses the plugin \"{}\", so [{}] can also be removed", error.what(),
                                     chosen, section.path));
@@ -155,6 +157,7 @@ void check_plugin_sections(const RunConfig& config, const std::string& chosen) {
 
 std::unique_ptr<Plugin> configured_plugin(RunConfig& config) {
   auto plugin = load_plugin(config.parallel.plugin);
+  plugin->set_kinds(config.kinds);
   adopt_parallel_options(*plugin, config);
   // The config.toml of a run must work from any directory.
   if (config.plugin_table(plugin->name()) != nullptr)

@@ -21,11 +21,10 @@ struct Options {
   std::string wire = "same";
 };
 
-const trireme::Fields<Options>& fields_of_options() {
-  static const auto table = trireme::Fields<Options>("plugin.my_plugin", "One message for all gradients.")
-                                .add("wire", &Options::wire, "What gradients travel as: as they are, or bfloat16.",
-                                     {.choices = {"same", "bf16"}});
-  return table;
+trireme::Fields<Options> fields_of_options() {
+  return trireme::Fields<Options>("plugin.my_plugin", "One message for all gradients.")
+      .add("wire", &Options::wire, "What gradients travel as: as they are, or bfloat16.",
+           {.choices = {"same", "bf16"}});
 }
 
 // Tracks whether this backward pass is the last one of the step: no_sync() means that another one follows.
@@ -48,7 +47,10 @@ class OneMessageModel : public trireme::ReplicatedModel {
 class OneMessage : public trireme::ReplicatedOptimizer {
  public:
   OneMessage(OneMessageModel& model, const trireme::BoostOptions& options, trireme::comm::Mesh& mesh, bool half)
-      : ReplicatedOptimizer(model.parameters(), options, mesh), model_(model), group_(mesh.group("dp")), half_(half) {}
+      : ReplicatedOptimizer(model.parameters(), options, mesh),
+        model_(model),
+        group_(mesh.group(&trireme::comm::AxisKind::sums_gradients)),
+        half_(half) {}
 
   void backward(const at::Tensor& loss_sum, const at::Tensor& global_weight) override {
     ReplicatedOptimizer::backward(loss_sum, global_weight);
@@ -82,15 +84,10 @@ class OneMessage : public trireme::ReplicatedOptimizer {
   bool half_;
 };
 
-class MyPlugin : public trireme::PluginBase {
+class MyPlugin : public trireme::PluginOf<Options> {
  public:
-  std::string name() const override { return "my_plugin"; }
+  MyPlugin() : PluginOf(fields_of_options()) {}
   std::string summary() const override { return "Data parallelism with one message a step."; }
-  const trireme::FieldTable& fields() const override { return fields_of_options(); }
-  const void* options() const override { return &options_; }
-  void configure(const trireme::config::Table* section) override {
-    options_ = trireme::config::read(section, fields_of_options());
-  }
   void check(const trireme::RunSettings& run) const override {
     if (options_.wire == "bf16" && run.world_size == 1)
       trireme::config::fail(run.section, "wire", "one rank sends nothing; leave it out");
@@ -105,9 +102,6 @@ class MyPlugin : public trireme::PluginBase {
     auto optimizer = std::make_unique<OneMessage>(*model, options, mesh, options_.wire == "bf16");
     return {.model = std::move(model), .optimizer = std::move(optimizer)};
   }
-
- private:
-  Options options_;
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// An extension with one of each: a data set, a model, a task, an optimizer, a learning-rate schedule and a callback.
-// The file own_everything.toml selects them by name, with their own keys:
+// An extension with one of each: a data set, a model, a task, an optimizer, a learning-rate schedule, a pipeline
+// schedule and a callback. The file own_everything.toml selects them by name, with their own keys:
 //
 //   trireme train own_everything.toml --ranks 2 --set 'run.extensions=["/path/to/own_everything.so"]'
 #include <ATen/TensorOperators.h>
@@ -21,6 +21,7 @@
 #include "core/nn/block.h"
 #include "core/nn/linear.h"
 #include "core/optim/slotwise.h"
+#include "core/pipeline/schedules.h"
 #include "core/train/callback.h"
 #include "core/train/console.h"
 #include "core/train/extension.h"
@@ -31,6 +32,7 @@ namespace {
 namespace nn = trireme::nn;
 namespace data = trireme::data;
 namespace optim = trireme::optim;
+namespace pipeline = trireme::pipeline;
 using trireme::Fields;
 
 // --- [data] name = "waves": sine waves, whose frequency and amplitude are to be found.
@@ -241,6 +243,22 @@ optim::CurveFactory inverse_sqrt() {
           }};
 }
 
+// --- [parallel] schedule = "breadth_first": every microbatch passes through a rank's first chunk before its next one
+// (Lamy-Poirier, 2022). The gradients of a chunk are then complete early, and their reduction has long to overlap.
+
+pipeline::Schedule breadth_first(int ranks, int microbatches, int chunks) {
+  std::vector<pipeline::Action> actions;
+  for (int chunk = 0; chunk < chunks; ++chunk)
+    for (int i = 0; i < microbatches; ++i) actions.push_back({pipeline::Op::forward, chunk, i});
+  for (int chunk = chunks - 1; chunk >= 0; --chunk)
+    for (int i = 0; i < microbatches; ++i) actions.push_back({pipeline::Op::backward, chunk, i});
+  return {.name = "breadth_first",
+          .ranks = ranks,
+          .chunks = chunks,
+          .microbatches = microbatches,
+          .actions = std::vector(static_cast<std::size_t>(ranks), actions)};
+}
+
 // --- A callback, which joins every run: it prints how fast the fastest step was.
 
 class FastestStep : public trireme::train::RunCallback {
@@ -262,6 +280,7 @@ void add(trireme::train::Kinds& kinds) {
   kinds.tasks.add(robust_regression());
   kinds.optimizers.add(rmsprop());
   kinds.schedules.add(inverse_sqrt());
+  kinds.pipeline_schedules.add("breadth_first", {.make = breadth_first, .chunks = 2, .more_chunks = true});
   kinds.callbacks.emplace_back([] { return std::make_shared<FastestStep>(); });
 }
 

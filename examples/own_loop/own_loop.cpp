@@ -48,8 +48,10 @@ int train(trireme::comm::World& world, const std::string& dir, std::int64_t epoc
       .optimizer = {.lr = 1e-2, .weight_decay = 0.01, .no_decay = {"bias"}},
       .lr_schedule = {.warmup_ratio = 0.1, .curve = trireme::optim::cosine()},
       .seed = 7};
-  trireme::Booster booster(world, trireme::load_plugin("low_level_zero", {{"stage", 2}, {"norm_type", "inf"}}),
-                           options);
+  trireme::plugins::LowLevelZeroOptions zero;
+  zero.stage = 2;
+  zero.norm_type = "inf";
+  trireme::Booster booster(world, trireme::load_plugin(zero), options);
 
   at::manual_seed(options.seed);  // LibTorch's layers draw their weights in their constructors
   torch::nn::Sequential net(torch::nn::Linear(2, 32), torch::nn::GELU(), torch::nn::Linear(32, 32), torch::nn::GELU(),

@@ -66,7 +66,7 @@ class Net : public nn::Model {
 };
 
 int train(trireme::comm::World& world) {
-  trireme::Booster booster(world, trireme::load_plugin("torch_ddp"),
+  trireme::Booster booster(world, trireme::load_plugin(trireme::plugins::TorchDdpOptions{}),
                            {.train = {.epochs = 20, .global_batch = 60, .micro_batch = 30},
                             .optimizer = {.lr = 1e-2},
                             .lr_schedule = {.curve = trireme::optim::cosine()},

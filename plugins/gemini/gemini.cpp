@@ -17,7 +17,8 @@ Fields<GeminiOptions> make_fields() {
   table.instead("chunk_config_dict", kNoChunkConfigDictText)
       .instead("chunk_init_device", "each chunk is allocated on the device on which it stays; remove it")
       .instead("tp_size", "set parallel.plugin = \"hybrid_parallel\" with tp_size and zero_stage = 3")
-      .instead("enable_sequence_parallelism", "set parallel.plugin = \"hybrid_parallel\" with zero_stage = 3");
+      .instead("enable_sequence_parallelism", "set parallel.plugin = \"hybrid_parallel\" with zero_stage = 3")
+      .rule([](const O& o, const CheckedSection& section) { check_zero3_keys(section, o, gemini_fields(), &o); });
   return table;
 }
 
@@ -26,11 +27,6 @@ Fields<GeminiOptions> make_fields() {
 const Fields<GeminiOptions>& gemini_fields() {
   static const auto table = make_fields();
   return table;
-}
-
-void Gemini::configure(const config::Table* section) {
-  options_ = config::read(section, gemini_fields());
-  check_zero3_keys(section, options_, gemini_fields(), &options_);
 }
 
 void Gemini::check(const RunSettings& run) const {
@@ -45,8 +41,7 @@ BoostResult Gemini::boost(ModelSource source, const BoostOptions& given, comm::M
   ShardedPluginOptions keys;
   static_cast<ZeroOptions&>(keys) = options_;
   keys.overlap_communication = options_.enable_async_reduce;
-  const ShardedPlan plan{
-      .stage = 3, .zero3 = &options_, .hold_gradients = options_.enable_gradient_accumulation, .partition = {"dp"}};
+  const ShardedPlan plan{.stage = 3, .zero3 = &options_, .hold_gradients = options_.enable_gradient_accumulation};
   auto result = boost_sharded(*this, source, with_section(*this, options_, given), keys, plan, mesh, log);
   return {.model = std::move(result.model),
           .optimizer = std::move(result.optimizer),

@@ -7,29 +7,18 @@
 
 namespace trireme::plugins {
 
-struct GeminiOptions : ZeroOptions, Zero3Options {
-  bool enable_async_reduce = true;
-  std::int64_t extra_dp_size = 1;
-};
-
 const Fields<GeminiOptions>& gemini_fields();
 
-class Gemini : public PluginBase {
+class Gemini : public PluginOf<GeminiOptions> {
  public:
-  std::string name() const override { return "gemini"; }
+  Gemini() : PluginOf(gemini_fields()) {}
   std::string summary() const override {
     return "ZeRO stage 3: weights are partitioned over the ranks as well, and gathered block by block.";
   }
-  const FieldTable& fields() const override { return gemini_fields(); }
-  const void* options() const override { return &options_; }
-  void configure(const config::Table* section) override;
   void check(const RunSettings& run) const override;
   /// {"dp_outer", extra_dp_size}: replicas; {"dp", the remaining ranks}: state is partitioned over this axis.
   comm::Axes axes(int world_size) const override;
   BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override;
-
- private:
-  GeminiOptions options_;
 };
 
 }  // namespace trireme::plugins

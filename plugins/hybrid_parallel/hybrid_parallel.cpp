@@ -57,16 +57,11 @@ void agree_on_values(nn::Model& model, const comm::Group& group, c10::Device dev
 
 }  // namespace
 
-void HybridParallel::configure(const config::Table* section) {
-  options_ = config::read(section, hybrid_parallel_fields());
-  check_sequence(section, options_);
-}
-
 /// "pp = 2 and tp = 2": the sizes above 1 of the axes other than data parallelism.
-static std::string taken(const HybridParallelOptions& o) {
+static std::string taken(const comm::Axes& axes) {
   std::vector<std::string> sizes;
-  for (const auto& [name, size] : {std::pair{"pp", o.pp_size}, std::pair{"sp", o.sp()}, std::pair{"tp", o.tp_size}})
-    if (size > 1) sizes.push_back(fmt::format("{} = {}", name, size));
+  for (const auto& [kind, size] : axes)
+    if (size > 1 && !kind.splits_samples) sizes.push_back(fmt::format("{} = {}", kind.name, size));
   return text::join(sizes, " and ");
 }
 
@@ -75,26 +70,27 @@ void HybridParallel::check(const RunSettings& run) const {
   const auto world_size = run.world_size;
   const auto& o = options_;
   check_sharded_options(section, o, run.train.precision);
-  check_stage3(section, o, run, microbatches_of_all(run.train));
-  if (run.train.kernels.enable_all_optimization && !o.overlap())
+  check_zero3(section, zero3_of(o), run, microbatches_of_all(run.train));
+  if (run.train.kernels.enable_all_optimization && !overlaps_sequence(o))
     config::fail(section, "enable_sequence_overlap",
                  "is false, but enable_all_optimization = true turns it on; remove one of the two");
-  if (world_size % o.inner() != 0) {
+  if (world_size % inner_of(o) != 0) {
     const char* key = o.tp_size > 1 ? "tp_size" : o.pp_size > 1 ? "pp_size" : "sp_size";
     config::fail(section, key,
                  fmt::format("ranks = dp x pp x sp x tp, but {} is not a multiple of {} ({}); start {} ranks, or "
                              "choose sizes whose product divides {}",
-                             world_size, o.inner(), taken(o), (world_size / o.inner() + 1) * o.inner(), world_size));
+                             world_size, inner_of(o), taken(axes(world_size)),
+                             (world_size / inner_of(o) + 1) * inner_of(o), world_size));
   }
-  const auto dp = world_size / o.inner();
+  const auto dp = world_size / inner_of(o);
   // Gradients are summed over the data- and sequence-parallel ranks, and ZeRO partitions over them.
-  const bool reduces = dp * o.sp() > 1 || world_size == 1;
+  const bool reduces = dp * sp_of(o) > 1 || world_size == 1;
   if (o.zero_stage > 0 && !reduces)
     config::fail(
         section, "zero_stage",
         fmt::format("has no effect: {} leaves no data-parallel ranks to partition over; remove it, or start {} ranks",
-                    taken(o), 2 * world_size));
-  check_replicas(section, o.extra_dp_size, dp, o.sp(), "zero_stage = 0");
+                    taken(axes(world_size)), 2 * world_size));
+  check_replicas(section, o.extra_dp_size, dp, sp_of(o), "zero_stage = 0");
   if (o.overlap_allgather && o.zero_stage == 0)
     config::fail(section, "overlap_allgather",
                  "has no effect with zero_stage = 0, which gathers no weights; remove it, or set zero_stage");
@@ -104,23 +100,51 @@ void HybridParallel::check(const RunSettings& run) const {
           section, key,
           fmt::format(
               "has no effect: {} leaves no data-parallel ranks to reduce gradients over; remove it, or start {} ranks",
-              taken(o), 2 * world_size));
+              taken(axes(world_size)), 2 * world_size));
   if (o.tp_size == 1 && !o.parallel_output)
     config::fail(section, "parallel_output", "has no effect: tp_size is 1, so logits are not split; remove it");
   if (dp == 1 && !o.dp_outside)
     config::fail(section, "dp_outside", "has no effect: there are no data-parallel ranks; remove it");
-  if (!run.train.recompute_layers_per_stage.empty() && !o.knows_stages())
+  if (!run.train.recompute_layers_per_stage.empty() && !knows_stages(o))
     throw ConfigError(
         fmt::format("train.recompute_layers_per_stage: counts blocks per stage, but pp_partition = \"{}\" chooses the "
                     "stages at run time; set num_layers_per_stage too, or use recompute_ratio instead",
                     o.pp_partition));
-  check_pipeline(section, o, run.train, share_of(run.train, static_cast<int>(dp)));
+  const auto share = share_of(run.train, static_cast<int>(dp));
+  check_pipeline(section, o, plan(), run.train, share);
+  prove_schedule(section, run.train, share);
+}
+
+void HybridParallel::set_kinds(const PluginKinds& kinds) {
+  schedules_ = kinds.pipeline_schedules;
+  for (auto& field : fields_.fields)
+    if (field.key == "pp_style") field.rules.choices = schedules_.names();
+}
+
+pipeline::Plan HybridParallel::plan() const {
+  return {options_.pp_style, static_cast<int>(options_.num_model_chunks.value_or(0)), schedules_};
+}
+
+void HybridParallel::prove_schedule(const config::Table* section, const TrainOptions& train, std::int64_t share) const {
+  if (options_.pp_size == 1) return;
+  constexpr std::int64_t kAll = 128;  // proving the numbers up to m takes a time that grows with m squared
+  const auto size = micro_batch(train.micro_batch, share);
+  const auto most = std::max(options_.pp_size, (share + size - 1) / size);
+  const auto prove = [&](std::int64_t count) {
+    pipeline::make_schedule(plan(), static_cast<int>(options_.pp_size), static_cast<int>(count));
+  };
+  try {
+    prove(most);
+    for (auto count = std::min(most - 1, kAll); count > 0; --count) prove(count);
+  } catch (const ConfigError& error) {
+    config::fail(section, "pp_style", error.what());
+  }
 }
 
 void HybridParallel::check_model(const ModelSource& source, const RunSettings& run) const {
   const auto* section = run.section;
   const auto& o = options_;
-  const auto why = validate(source, {static_cast<int>(o.tp_size), o.mode(), static_cast<int>(o.sp())});
+  const auto why = validate(source, {static_cast<int>(o.tp_size), mode_of(o), static_cast<int>(sp_of(o))});
   if (!why.text.empty()) config::fail(section, why.key, why.text);
   if (o.tp_size > 1 && !o.parallel_output && shardformer::classes_of(*source.model, source.policy) == 0)
     config::fail(section, "parallel_output",
@@ -128,7 +152,7 @@ void HybridParallel::check_model(const ModelSource& source, const RunSettings& r
   auto own = run;
   own.train = with_own_options(*this, run.train);
   const auto& kernels = own.train.kernels;
-  if (o.mode() == Sequence::ring_attn && (kernels.enable_flash_attention || kernels.attention_kernel))
+  if (mode_of(o) == Sequence::ring_attn && (kernels.enable_flash_attention || kernels.attention_kernel))
     throw ConfigError(
         fmt::format("train.{}: has no effect: ring_attn uses its own attention, which never materializes all scores; "
                     "remove it",
@@ -141,7 +165,7 @@ void HybridParallel::check_model(const ModelSource& source, const RunSettings& r
     const char* key = o.num_model_chunks ? "num_model_chunks" : "pp_size";
     config::fail(section, o.num_layers_per_stage.empty() ? key : "num_layers_per_stage", error.what());
   }
-  check_recompute(*source.model, own, o.knows_stages() ? sizes_of(stages) : std::vector<std::int64_t>());
+  check_recompute(*source.model, own, knows_stages(o) ? sizes_of(stages) : std::vector<std::int64_t>());
 }
 
 std::int64_t HybridParallel::microbatches_of_all(const TrainOptions& train) const {
@@ -168,16 +192,14 @@ std::int64_t HybridParallel::micro_batch(std::optional<std::int64_t> wanted, std
   return cut(4 * options_.pp_size);  // in 1f1b this gives a bubble of about a fifth
 }
 
-StageChoice HybridParallel::stage_choice() const {
-  return {options_.pp_style, options_.chunks(), options_.num_layers_per_stage};
-}
+StageChoice HybridParallel::stage_choice() const { return {plan(), options_.num_layers_per_stage}; }
 
 comm::Axes HybridParallel::axes(int world_size) const {
   const auto size = [](std::int64_t n) { return static_cast<int>(n); };
-  auto axes = zero_axes(options_.extra_dp_size, world_size / options_.inner());
+  auto axes = zero_axes(options_.extra_dp_size, world_size / inner_of(options_));
   if (options_.pp_size > 1)
     axes.insert(options_.dp_outside ? axes.end() : axes.begin(), {"pp", size(options_.pp_size)});
-  if (options_.sp() > 1) axes.emplace_back("sp", size(options_.sp()));
+  if (sp_of(options_) > 1) axes.emplace_back("sp", size(sp_of(options_)));
   axes.emplace_back("tp", size(options_.tp_size));
   return axes;
 }
@@ -222,27 +244,26 @@ std::vector<double> HybridParallel::block_costs(const ModelSource& source, const
 BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given, comm::Mesh& mesh, const Log& log) {
   const auto options = with_section(*this, options_, given);
   const auto &pp = mesh.group("pp"), &tp = mesh.group("tp");
-  shardformer::ParallelGroups cut{tp, options_.mode(), mesh.group("sp"), false, options_.overlap()};
+  shardformer::ParallelGroups cut{tp, mode_of(options_), mesh.group("sp"), false, overlaps_sequence(options_)};
   const auto why = validate(source, cut.sizes());
   if (!why.text.empty()) throw ConfigError(fmt::format("plugin.hybrid_parallel.{}: {}", why.key, why.text));
+  prove_schedule(nullptr, options.train,  // a program has not called check()
+                 share_of(options.train, mesh.group(&comm::AxisKind::splits_samples).size()));
   auto stage_choice = this->stage_choice();
   stage_choice.costs = block_costs(source, options, mesh);  // before the model is sharded
   if (tp.size() * pp.size() > 1) agree_on_values(*source.model, mesh.world().group(), mesh.world().device());
   ShardedLogits sharded_logits;
-  if (tp.size() > 1 || options_.mode() != Sequence::none) {
+  if (tp.size() > 1 || mode_of(options_) != Sequence::none) {
     if (options_.parallel_output && tp.size() > 1) sharded_logits = sharded_logits_of(source, tp);
     cut.parallel_loss = sharded_logits.cross_entropy != nullptr;
     shardformer::apply(*source.model, source.policy, cut);
   }
-  const auto zero3 = options_.zero3();
+  const auto zero3 = zero3_of(options_);
   ShardedPlan plan{.stage = static_cast<int>(options_.zero_stage),
                    .bucket_mi = options_.zero_bucket_size_in_m,
                    .zero3 = &zero3,
                    .hold_gradients = options_.enable_gradient_accumulation,
-                   .check_reduction = options_.check_reduction,
-                   .counts_loss = mesh.coordinate("sp") == 0};
-  // Ranks that share the tokens of a sample each have a part of every gradient, like ranks that share samples.
-  if (options_.zero_stage > 0) plan.partition = {"dp", "sp"};
+                   .check_reduction = options_.check_reduction};
   StagePlan stages;
   std::vector<bool> recomputed;
   std::string kernels;
@@ -259,7 +280,7 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
   auto [model, optimizer] = boost_sharded(*this, source, options, options_, plan, mesh, log);
   if (staged) model->recompute_only(recomputed);
   if (!kernels.empty()) model->note(kernels);
-  if (!options_.overlap()) model->note("sequence-parallel communication is not overlapped");
+  if (!overlaps_sequence(options_)) model->note("sequence-parallel communication is not overlapped");
   BoostResult result{.optimizer = std::move(optimizer),
                      .sharded_logits = std::move(sharded_logits),
                      .broadcasts_buffers = options_.broadcast_buffers,

@@ -13,15 +13,13 @@
 
 namespace trireme::plugins {
 
-class HybridParallel : public PluginBase {
+class HybridParallel : public PluginOf<HybridParallelOptions> {
  public:
-  std::string name() const override { return "hybrid_parallel"; }
+  HybridParallel() : PluginOf(hybrid_parallel_fields()) {}
   std::string summary() const override {
     return "Tensor, sequence and pipeline parallelism, combined with data parallelism and ZeRO stages 0 to 3.";
   }
-  const FieldTable& fields() const override { return hybrid_parallel_fields(); }
-  const void* options() const override { return &options_; }
-  void configure(const config::Table* section) override;
+  void set_kinds(const PluginKinds& kinds) override;
   void check(const RunSettings& run) const override;
   void check_model(const ModelSource& source, const RunSettings& run) const override;
   /// {"dp_outer", extra_dp_size} if above 1, {"dp", the remaining ranks}, {"pp", pp_size}, {"sp", sp_size} if it has a
@@ -32,13 +30,19 @@ class HybridParallel : public PluginBase {
 
  private:
   std::vector<double> block_costs(const ModelSource& source, const BoostOptions& options, comm::Mesh& mesh) const;
+  /// The schedule that the options name.
+  [[nodiscard]] pipeline::Plan plan() const;
+  /// Makes the schedule for each number of microbatches that a step can have: the last one of an epoch may have fewer,
+  /// and an evaluation has one for each rank. Others than the full step's only up to 128: the executor proves what it
+  /// runs. @throws ConfigError when the schedule is wrong for one of them
+  void prove_schedule(const config::Table* section, const TrainOptions& train, std::int64_t share) const;
   /// The options of the partition into stages, without block costs.
   [[nodiscard]] StageChoice stage_choice() const;
   /// The number of microbatches in a step of one data-parallel rank, which is the largest possible.
   [[nodiscard]] std::int64_t microbatches_of_all(const TrainOptions& train) const;
   /// The stages of all ranks; one stage without a pipeline.
   [[nodiscard]] std::vector<pipeline::Stage> stages_of(nn::Model& model) const;
-  HybridParallelOptions options_;
+  pipeline::Schedules schedules_ = pipeline::all_schedules();
 };
 
 }  // namespace trireme::plugins

@@ -1,7 +1,6 @@
 #include "plugins/hybrid_parallel/options.h"
 
 #include "core/base/text.h"
-#include "pipeline/schedule/schedules.h"
 
 namespace trireme::plugins {
 namespace {
@@ -55,8 +54,11 @@ void add_pipeline_options(Fields<O>& rows) {
       .add("pp_style", &O::pp_style,
            "The pipeline schedule. interleaved and zbv give each rank several stages; zb_h1 and zbv (zero bubble) "
            "delay weight gradients to fill idle time. Short form: parallel.schedule.",
-           {.choices = pipeline::schedule_names()})
-      .add("num_model_chunks", &O::num_model_chunks, "interleaved: stages per rank. Unset: 2.", {.min = 1, .max = 4096})
+           {.choices = pipeline::all_schedules().names()})
+      .add("num_model_chunks", &O::num_model_chunks,
+           "Stages per rank, for a schedule that can have more than its own number: interleaved. Unset: 2 for "
+           "interleaved.",
+           {.min = 1, .max = 4096})
       .add("num_microbatches", &O::num_microbatches,
            "Number of microbatches into which a rank's share of the global batch is split; takes precedence over "
            "microbatch_size. Unset, with a pipeline and without microbatch_size: four times pp_size, or one per sample "
@@ -93,6 +95,58 @@ void add_zero_options(Fields<O>& rows) {
   add_zero3_options(rows, OnlyWith{"zero_stage", {"3"}});
 }
 
+void check_sequence(const O& o, const CheckedSection& section) {
+  const bool on = mode_of(o) != Sequence::none;
+  const auto refuse = [&](bool wrong, const char* key, const std::string& why) {
+    if (wrong) section.fail(key, why);
+  };
+  const auto names = text::join(mode_names());
+  const char* const kMode = "sequence_parallelism_mode";
+  refuse(o.enable_sequence_parallelism.value_or(on) && !on, "enable_sequence_parallelism",
+         fmt::format("is true, but no mode is set; set {} to one of {}", kMode, names));
+  refuse(!o.enable_sequence_parallelism.value_or(on) && on, "enable_sequence_parallelism",
+         fmt::format("is false, but {} is \"{}\"; set only one of the two", kMode,
+                     o.sequence_parallelism_mode.value_or("")));
+  refuse(o.sp_size.value_or(1) > 1 && !on, "sp_size",
+         fmt::format("{} ranks would share each sample, but no mode is set; set {} to one of {}", o.sp_size.value_or(1),
+                     kMode, names));
+  refuse(o.enable_sequence_overlap && !on, "enable_sequence_overlap",
+         fmt::format("has no effect without sequence parallelism; remove it, or set {}", kMode));
+  if (!on) return;
+  refuse(o.enable_sequence_overlap && !shardformer::overlaps(mode_of(o)), "enable_sequence_overlap",
+         "has no effect: all_to_all has no computation to overlap with; remove it");
+  if (!shardformer::reuses_tensor(mode_of(o)))
+    return refuse(o.sp_size.value_or(1) == 1, kMode, "has no effect with sp_size = 1; set sp_size to 2 or more");
+  refuse(o.tp_size == 1, kMode,
+         "splits the tokens over the tensor-parallel ranks, but tp_size is 1; set tp_size to 2 or more, or choose a "
+         "mode that uses sp_size");
+  refuse(o.sp_size.value_or(o.tp_size) != o.tp_size, "sp_size",
+         fmt::format("{} reuses the {} ranks of tp_size; remove sp_size, or set it to {}",
+                     o.sequence_parallelism_mode.value_or(""), o.tp_size, o.tp_size));
+}
+
+void check_stage3(const O& o, const CheckedSection& section) {
+  const auto refuse = [&](bool wrong, const char* key, const std::string& why) {
+    if (wrong) section.fail(key, why);
+  };
+  refuse(o.zero_bucket_size_in_m && o.chunk_config, "chunk_config",
+         "conflicts with zero_bucket_size_in_m, which is the size of a chunk too; set only one of them");
+  refuse(o.overlap_allgather && o.max_prefetch > 0, "max_prefetch",
+         "conflicts with overlap_allgather = true, which is max_prefetch = 1; set only one of them");
+  const bool is_auto = o.placement_policy == "auto";
+  refuse(o.cpu_offload && (is_auto || o.offload_optim_frac > 0), "cpu_offload",
+         fmt::format("is offload_optim_frac = 1, but {}; remove one of them",
+                     is_auto ? std::string("placement_policy = \"auto\" decides what is offloaded")
+                             : fmt::format("offload_optim_frac is {}", o.offload_optim_frac)));
+  refuse(is_auto && o.pp_size > 1, "placement_policy",
+         "\"auto\" measures one forward and backward pass, but a pipeline has several microbatches under way at once; "
+         "choose \"static\"");
+  refuse(!o.memstats.empty() && o.tp_size > 1, "memstats",
+         "holds the measurements of one set of chunks, but each tensor-parallel rank has another; remove it");
+  check_zero3_keys(section, zero3_of(o), hybrid_parallel_fields(), &o,
+                   o.zero_bucket_size_in_m ? "zero_bucket_size_in_m" : "chunk_config");
+}
+
 }  // namespace
 
 static void add_absent_keys(Fields<O>& rows) {
@@ -126,85 +180,32 @@ const Fields<HybridParallelOptions>& hybrid_parallel_fields() {
     add_zero_options(rows);
     add_sharded_options(rows, /*stage3=*/true);
     add_absent_keys(rows);
+    rows.rule(check_sequence).rule(check_stage3);
     return rows;
   }();
   return table;
 }
 
-Sequence HybridParallelOptions::mode() const {
+Sequence mode_of(const HybridParallelOptions& o) {
   for (const auto& [name, mode] : modes())
-    if (name == sequence_parallelism_mode) return mode;
+    if (name == o.sequence_parallelism_mode) return mode;
   return Sequence::none;
 }
 
-std::int64_t HybridParallelOptions::sp() const {
-  return mode() == Sequence::none || shardformer::reuses_tensor(mode()) ? 1 : sp_size.value_or(1);
+std::int64_t sp_of(const HybridParallelOptions& o) {
+  return mode_of(o) == Sequence::none || shardformer::reuses_tensor(mode_of(o)) ? 1 : o.sp_size.value_or(1);
 }
 
-void check_sequence(const config::Table* section, const HybridParallelOptions& o) {
-  const bool on = o.mode() != Sequence::none;
-  const auto refuse = [&](bool wrong, const char* key, const std::string& why) {
-    if (wrong) config::fail(section, key, why);
-  };
-  const auto names = text::join(mode_names());
-  const char* const kMode = "sequence_parallelism_mode";
-  refuse(o.enable_sequence_parallelism.value_or(on) && !on, "enable_sequence_parallelism",
-         fmt::format("is true, but no mode is set; set {} to one of {}", kMode, names));
-  refuse(!o.enable_sequence_parallelism.value_or(on) && on, "enable_sequence_parallelism",
-         fmt::format("is false, but {} is \"{}\"; set only one of the two", kMode,
-                     o.sequence_parallelism_mode.value_or("")));
-  refuse(o.sp_size.value_or(1) > 1 && !on, "sp_size",
-         fmt::format("{} ranks would share each sample, but no mode is set; set {} to one of {}", o.sp_size.value_or(1),
-                     kMode, names));
-  refuse(o.enable_sequence_overlap && !on, "enable_sequence_overlap",
-         fmt::format("has no effect without sequence parallelism; remove it, or set {}", kMode));
-  if (!on) return;
-  refuse(o.enable_sequence_overlap && !shardformer::overlaps(o.mode()), "enable_sequence_overlap",
-         "has no effect: all_to_all has no computation to overlap with; remove it");
-  if (!shardformer::reuses_tensor(o.mode()))
-    return refuse(o.sp_size.value_or(1) == 1, kMode, "has no effect with sp_size = 1; set sp_size to 2 or more");
-  refuse(o.tp_size == 1, kMode,
-         "splits the tokens over the tensor-parallel ranks, but tp_size is 1; set tp_size to 2 or more, or choose a "
-         "mode that uses sp_size");
-  refuse(o.sp_size.value_or(o.tp_size) != o.tp_size, "sp_size",
-         fmt::format("{} reuses the {} ranks of tp_size; remove sp_size, or set it to {}",
-                     o.sequence_parallelism_mode.value_or(""), o.tp_size, o.tp_size));
-}
-
-Zero3Options HybridParallelOptions::zero3() const {
-  Zero3Options keys = *this;
-  if (zero_bucket_size_in_m) keys.chunk_config = mebi(*zero_bucket_size_in_m);
-  if (overlap_allgather) keys.max_prefetch = 1;
-  if (cpu_offload) keys.offload_optim_frac = 1;
+Zero3Options zero3_of(const HybridParallelOptions& o) {
+  Zero3Options keys = o;
+  if (o.zero_bucket_size_in_m) keys.chunk_config = mebi(*o.zero_bucket_size_in_m);
+  if (o.overlap_allgather) keys.max_prefetch = 1;
+  if (o.cpu_offload) keys.offload_optim_frac = 1;
   return keys;
 }
 
-void check_stage3(const config::Table* section, const HybridParallelOptions& o, const RunSettings& run,
-                  std::int64_t microbatches) {
-  const auto refuse = [&](bool wrong, const char* key, const std::string& why) {
-    if (wrong) config::fail(section, key, why);
-  };
-  refuse(o.zero_bucket_size_in_m && o.chunk_config, "chunk_config",
-         "conflicts with zero_bucket_size_in_m, which is the size of a chunk too; set only one of them");
-  refuse(o.overlap_allgather && o.max_prefetch > 0, "max_prefetch",
-         "conflicts with overlap_allgather = true, which is max_prefetch = 1; set only one of them");
-  const bool is_auto = o.placement_policy == "auto";
-  refuse(o.cpu_offload && (is_auto || o.offload_optim_frac > 0), "cpu_offload",
-         fmt::format("is offload_optim_frac = 1, but {}; remove one of them",
-                     is_auto ? std::string("placement_policy = \"auto\" decides what is offloaded")
-                             : fmt::format("offload_optim_frac is {}", o.offload_optim_frac)));
-  refuse(is_auto && o.pp_size > 1, "placement_policy",
-         "\"auto\" measures one forward and backward pass, but a pipeline has several microbatches under way at once; "
-         "choose \"static\"");
-  refuse(!o.memstats.empty() && o.tp_size > 1, "memstats",
-         "holds the measurements of one set of chunks, but each tensor-parallel rank has another; remove it");
-  check_zero3_keys(section, o.zero3(), hybrid_parallel_fields(), &o,
-                   o.zero_bucket_size_in_m ? "zero_bucket_size_in_m" : "chunk_config");
-  check_zero3(section, o.zero3(), run, microbatches);
-}
-
-void check_pipeline(const config::Table* section, const HybridParallelOptions& o, const TrainOptions& train,
-                    std::int64_t share) {
+void check_pipeline(const config::Table* section, const HybridParallelOptions& o, const pipeline::Plan& plan,
+                    const TrainOptions& train, std::int64_t share) {
   const auto changed = [&](const char* key) { return is_changed(hybrid_parallel_fields(), key, &o); };
   if (o.pp_size == 1)
     for (const char* key : {"pp_style", "num_model_chunks", "num_layers_per_stage", "pp_partition", "dp_outside"})
@@ -221,9 +222,9 @@ void check_pipeline(const config::Table* section, const HybridParallelOptions& o
     config::fail(section, "num_microbatches",
                  fmt::format("conflicts with train.micro_batch ({}); set only one of them", *wanted));
   try {
-    pipeline::make_schedule(o.pp_style, static_cast<int>(o.pp_size), o.chunks(), 1);
+    pipeline::make_schedule(plan, static_cast<int>(o.pp_size), 1);
   } catch (const ConfigError& error) {
-    config::fail(section, "num_model_chunks", error.what());
+    config::fail(section, o.num_model_chunks ? "num_model_chunks" : "pp_style", error.what());
   }
   if (o.num_microbatches) {
     const auto why = validate_microbatches(share, *o.num_microbatches);

@@ -5,7 +5,6 @@
 
 #include "core/nn/block.h"
 #include "core/nn/parameters.h"
-#include "pipeline/schedule/schedules.h"
 
 namespace trireme::plugins {
 namespace {
@@ -21,11 +20,9 @@ std::vector<pipeline::Stage> partition(nn::Model& model, const StageChoice& choi
 
 StagePlan plan_stages(nn::Model& model, const StageChoice& choice, int ranks, int rank) {
   // The location of the stages does not depend on the number of microbatches.
-  const auto schedule = pipeline::make_schedule(choice.schedule, ranks, choice.chunks, 1);
-  StagePlan plan{.pipeline = {choice.schedule, choice.chunks},
-                 .stages = partition(model, choice, schedule.stages()),
-                 .mine = {},
-                 .shared = {}};
+  const auto schedule = pipeline::make_schedule(choice.pipeline, ranks, 1);
+  StagePlan plan{
+      .pipeline = choice.pipeline, .stages = partition(model, choice, schedule.stages()), .mine = {}, .shared = {}};
   for (int chunk = 0; chunk < schedule.chunks; ++chunk)
     plan.mine.push_back(plan.stages[static_cast<std::size_t>(schedule.stage_of(rank, chunk))]);
   for (const auto& [name, blocks] : nn::users(model)) {

@@ -34,13 +34,12 @@ struct StagePlan {
 };
 
 struct StageChoice {
-  std::string schedule;
-  int chunks = 0;                     ///< 0: the schedule's default
+  pipeline::Plan pipeline;
   std::vector<std::int64_t> given{};  ///< number of blocks of each stage; empty: partition by `costs`
   std::vector<double> costs{};        ///< of each block (pipeline/block_costs.h); empty: all equal
 };
 
-/// @throws ConfigError for a partition that does not fit the model, or an unknown schedule
+/// @throws ConfigError for a partition that does not fit the model
 StagePlan plan_stages(nn::Model& model, const StageChoice& choice, int ranks, int rank);
 /// Keeps this rank's blocks of a model that has no memory yet; memory that a user's own modules allocated for other
 /// stages is freed.

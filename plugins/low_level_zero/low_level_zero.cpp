@@ -24,18 +24,17 @@ const Fields<LowLevelZeroOptions>& low_level_zero_fields() {
                          "once, for less communication and more memory; false: reduce after each microbatch.")
                     .add("extra_dp_size", &O::extra_dp_size, kExtraDpSizeText, {.min = 1});
     add_sharded_options(rows);
+    rows.rule([](const O& o, const CheckedSection& section) {
+      if (o.stage > 2)
+        section.fail("stage",
+                     fmt::format("stage {} is not supported: this plugin has stages 1 and 2; to partition the weights "
+                                 "as well, set parallel.plugin = \"gemini\", or parallel.zero = 3 in place of "
+                                 "parallel.plugin",
+                                 o.stage));
+    });
     return rows;
   }();
   return table;
-}
-
-void LowLevelZero::configure(const config::Table* section) {
-  options_ = config::read(section, low_level_zero_fields());
-  if (options_.stage > 2)
-    config::fail(section, "stage",
-                 fmt::format("stage {} is not supported: this plugin has stages 1 and 2; to partition the weights as "
-                             "well, set parallel.plugin = \"gemini\", or parallel.zero = 3 in place of parallel.plugin",
-                             options_.stage));
 }
 
 void LowLevelZero::check(const RunSettings& run) const {
@@ -60,8 +59,7 @@ BoostResult LowLevelZero::boost(ModelSource source, const BoostOptions& given, c
   const ShardedPlan plan{.stage = static_cast<int>(options_.stage),
                          .bucket_mi = options_.reduce_bucket_size_in_m,
                          .cast_inputs = options_.cast_inputs,
-                         .hold_gradients = options_.no_sync,
-                         .partition = {"dp"}};
+                         .hold_gradients = options_.no_sync};
   auto result = boost_sharded(*this, source, with_section(*this, options_, given), options_, plan, mesh, log);
   return {.model = std::move(result.model),
           .optimizer = std::move(result.optimizer),

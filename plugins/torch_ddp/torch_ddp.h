@@ -7,35 +7,21 @@
 #pragma once
 
 #include "core/booster/plugin.h"
+#include "plugins/options.h"
 
 namespace trireme::plugins {
 
-struct TorchDdpOptions {
-  bool broadcast_buffers = true;
-  std::int64_t bucket_cap_mb = 25;
-  bool find_unused_parameters = false;
-  bool check_reduction = false;
-  bool gradient_as_bucket_view = true;
-  bool static_graph = false;
-};
-
 const Fields<TorchDdpOptions>& torch_ddp_fields();
 
-class TorchDdp : public PluginBase {
+class TorchDdp : public PluginOf<TorchDdpOptions> {
  public:
-  std::string name() const override { return "torch_ddp"; }
+  TorchDdp() : PluginOf(torch_ddp_fields()) {}
   std::string summary() const override {
     return "Data parallelism: each rank has the whole model and a part of the batch.";
   }
-  const FieldTable& fields() const override { return torch_ddp_fields(); }
-  const void* options() const override { return &options_; }
-  void configure(const config::Table* section) override;
   void check(const RunSettings& run) const override;
   comm::Axes axes(int world_size) const override { return {{"dp", world_size}}; }
   BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override;
-
- private:
-  TorchDdpOptions options_;
 };
 
 }  // namespace trireme::plugins

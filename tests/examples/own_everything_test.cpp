@@ -1,5 +1,5 @@
 // examples/own_everything: an extension's kinds are selected, checked and explained like built-in ones, and
-// docs/extensions.md shows its code as it is.
+// docs/extensions.md and docs/pipeline.md show its code as it is.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -44,11 +44,13 @@ TEST(OwnEverything, TrainsFromAFileAndIsEvaluated) {
 
 TEST(OwnEverything, ComputesTheSameInEveryLayout) {
   const TemporaryFolder folder;
-  const auto run = trireme({"verify", kFile, "--steps", "4", "--layouts",
-                            "dp=1; dp=2; tp=2; pp=2; dp=2,zero=2; dp=2,zero=3; plugin=gemini,dp=2; dp=2,tp=2,zero=1"},
-                           folder.path());
+  const auto run =
+      trireme({"verify", kFile, "--steps", "4", "--layouts",
+               "dp=1; dp=2; tp=2; pp=2; pp=2,schedule=breadth_first; dp=2,zero=2; dp=2,zero=3; plugin=gemini,dp=2; "
+               "dp=2,tp=2,zero=1"},
+              folder.path());
   EXPECT_EQ(run.code, 0) << run.out << run.err;
-  EXPECT_NE(run.out.find("all 8 layouts compute the same"), std::string::npos) << run.out;
+  EXPECT_NE(run.out.find("all 9 layouts compute the same"), std::string::npos) << run.out;
 }
 
 TEST(OwnEverything, ExplainsAndChecksItsKeys) {
@@ -57,6 +59,8 @@ TEST(OwnEverything, ExplainsAndChecksItsKeys) {
   EXPECT_EQ(explained.out,
             "train.delta\n  Errors above this count linearly.\n  value    a number, above 0\n  default  0.5\n"
             "  applies  only with task = robust_regression\n");
+  const auto schedules = trireme({"config", kFile, "--explain", "pp_style"}, folder.path());
+  EXPECT_NE(schedules.out.find("\"1f1b\" or \"breadth_first\" or \"gpipe\""), std::string::npos) << schedules.out;
   const auto refused = [&](const std::vector<std::string>& sets, const char* says) {
     std::vector<std::string> arguments{"train", kFile, "--ranks", "2"};
     for (const auto& set : sets) arguments.insert(arguments.end(), {"--set", set});
@@ -67,6 +71,8 @@ TEST(OwnEverything, ExplainsAndChecksItsKeys) {
   refused({"data.flip=true"}, "has no effect with name = \"waves\"; remove it, or set name to cifar10 or ");
   refused({"optimizer.name=rmspro"},
           "must be one of hybrid_adam, lamb, lars, lion, rmsprop, sgd; did you mean \"rmsprop\"?");
+  refused({"parallel.pp=2", "parallel.schedule=breath_first"},
+          "must be one of 1f1b, breadth_first, gpipe, interleaved, zb_h1, zbv; did you mean \"breadth_first\"?");
   refused({"train.best=validation.accuracy"}, "is no metric of this task (known: validation.loss, validation.close)");
 }
 
@@ -87,8 +93,9 @@ TEST(OwnEverything, RefusesFilesThatAreNotExtensions) {
 
 TEST(OwnEverything, DocumentShowsItsCode) {
   const auto code = read("examples/own_everything/own_everything.cpp");
-  const auto shown = code_blocks(read("docs/extensions.md"), "cpp");
-  EXPECT_EQ(shown.size(), 2U);
+  auto shown = code_blocks(read("docs/extensions.md"), "cpp");
+  for (auto& block : code_blocks(read("docs/pipeline.md"), "cpp")) shown.push_back(std::move(block));
+  EXPECT_EQ(shown.size(), 3U);
   for (const auto& block : shown) EXPECT_NE(code.find(block), std::string::npos) << block;
 }
 

@@ -20,20 +20,10 @@ namespace {
                   "socketProgress: Connection closed by remote peer\n");
 }
 
-struct Options {};
-
-const Fields<Options>& no_fields() {
-  static const Fields<Options> table("plugin.troubled", "Fails.");
-  return table;
-}
-
-class Troubled final : public PluginBase {
+class Troubled final : public PluginOf<NoOptions> {
  public:
-  [[nodiscard]] std::string name() const override { return "troubled"; }
+  Troubled() : PluginOf({"plugin.troubled", "Fails."}) {}
   [[nodiscard]] std::string summary() const override { return "Fails as NCCL does."; }
-  [[nodiscard]] const FieldTable& fields() const override { return no_fields(); }
-  [[nodiscard]] const void* options() const override { return &options_; }
-  void configure(const config::Table*) override {}
   void check(const RunSettings&) const override {}
   [[nodiscard]] comm::Axes axes(int world_size) const override { return {{"dp", world_size}}; }
   BoostResult boost(ModelSource, const BoostOptions&, comm::Mesh&, const Log&) override {
@@ -42,9 +32,6 @@ class Troubled final : public PluginBase {
     std::this_thread::sleep_for(std::chrono::seconds(20));
     throw std::logic_error("the thread's error did not end the process");
   }
-
- private:
-  Options options_;
 };
 
 }  // namespace

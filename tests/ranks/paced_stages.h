@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/pipeline/schedule.h"
 #include "pipeline/executor.h"
-#include "pipeline/schedule/schedule.h"
 #include "tests/ranks/world.h"
 
 namespace trireme::tests {

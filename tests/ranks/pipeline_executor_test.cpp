@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "core/base/memory.h"
-#include "pipeline/schedule/schedules.h"
+#include "core/pipeline/schedules.h"
 #include "tests/ranks/paced_stages.h"
 #include "tests/ranks/world.h"
 
@@ -21,7 +21,7 @@ class PipelineExecutor : public testing::TestWithParam<Setting> {
     return whole;
   }
   static Schedule schedule() {
-    return pipeline::make_schedule(GetParam().name, world().size(), GetParam().chunks, GetParam().microbatches);
+    return pipeline::make_schedule({GetParam().name, GetParam().chunks}, world().size(), GetParam().microbatches);
   }
 };
 
@@ -73,7 +73,7 @@ TEST(PipelineExecutorMemory, DoesNotGrowWithTheMicrobatches) {
   for (const auto& run :
        {Setting{"1f1b", 0, 0}, Setting{"interleaved", 2, 0}, Setting{"zb_h1", 0, 0}, Setting{"zbv", 0, 0}}) {
     const auto peak = [&](int microbatches) {
-      const auto plan = pipeline::make_schedule(run.name, world().size(), run.chunks, microbatches);
+      const auto plan = pipeline::make_schedule({run.name, run.chunks}, world().size(), microbatches);
       Multiply chunks(plan, world().rank(), {});
       pipeline::Executor executor({run.name, run.chunks}, pipeline::Links(mesh, "pp"), chunks);
       const auto micro = batches(microbatches, kSamples);

@@ -12,8 +12,8 @@
 
 #include "core/base/trace.h"
 #include "core/comm/text.h"
-#include "pipeline/schedule/schedules.h"
-#include "pipeline/schedule/simulator.h"
+#include "core/pipeline/schedules.h"
+#include "core/pipeline/simulator.h"
 #include "tests/ranks/paced_stages.h"
 #include "tests/ranks/world.h"
 
@@ -148,7 +148,7 @@ TEST(PipelineExecutorTime, MatchesTheSimulator) {
   std::map<std::string, double> got, expected;
   for (const auto& run : {Setting{"gpipe", 0, 8}, Setting{"1f1b", 0, 8}, Setting{"interleaved", 2, 8},
                           Setting{"zb_h1", 0, 8}, Setting{"zbv", 0, 8}}) {
-    const auto plan = pipeline::make_schedule(run.name, world().size(), run.chunks, run.microbatches);
+    const auto plan = pipeline::make_schedule({run.name, run.chunks}, world().size(), run.microbatches);
     const double unit = 0.03 / plan.chunks;
     const auto simulated = pipeline::simulate(
         plan, {.forward = {unit}, .backward_input = {unit}, .backward_weight = {unit}, .message = 0});

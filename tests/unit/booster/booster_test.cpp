@@ -27,16 +27,11 @@
 namespace trireme {
 namespace {
 
-struct NoOptions {};
-
 /// A plugin without parallelism.
-class Bare : public PluginBase {
+class Bare : public PluginOf<NoOptions> {
  public:
-  std::string name() const override { return "bare"; }
+  Bare() : PluginOf({"plugin.bare", ""}) {}
   std::string summary() const override { return ""; }
-  const FieldTable& fields() const override { return fields_; }
-  const void* options() const override { return &options_; }
-  void configure(const config::Table*) override {}
   void check(const RunSettings&) const override {}
   comm::Axes axes(int world_size) const override { return {{"dp", world_size}}; }
   BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override {
@@ -46,10 +41,6 @@ class Bare : public PluginBase {
     auto optimizer = std::make_unique<ReplicatedOptimizer>(model->parameters(), options, mesh);
     return {.model = std::move(model), .optimizer = std::move(optimizer)};
   }
-
- private:
-  NoOptions options_;
-  Fields<NoOptions> fields_{"plugin.bare", ""};
 };
 
 class Forgetful : public Bare {

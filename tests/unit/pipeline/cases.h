@@ -4,15 +4,15 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/schedule/schedules.h"
+#include "core/pipeline/schedules.h"
 
 namespace trireme::pipeline {
 
 struct Case {
   std::string name;
-  int ranks, chunks, microbatches;  ///< chunks: as make_schedule takes them
+  int ranks, chunks, microbatches;  ///< chunks: as Plan has them
 
-  [[nodiscard]] Schedule schedule() const { return make_schedule(name, ranks, chunks, microbatches); }
+  [[nodiscard]] Schedule schedule() const { return make_schedule({name, chunks}, ranks, microbatches); }
   [[nodiscard]] std::string text() const {
     return fmt::format("{} ranks {} chunks {} microbatches {}", name, ranks, chunks, microbatches);
   }
@@ -20,7 +20,7 @@ struct Case {
 
 inline std::vector<Case> all_cases(int most_ranks = 8, int most_microbatches = 32) {
   std::vector<Case> out;
-  for (const auto& name : schedule_names())
+  for (const auto& name : all_schedules().names())
     for (int ranks = 1; ranks <= most_ranks; ++ranks)
       for (int microbatches = 1; microbatches <= most_microbatches; ++microbatches)
         if (name == "interleaved")

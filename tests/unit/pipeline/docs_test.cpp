@@ -7,8 +7,8 @@
 #include <set>
 #include <sstream>
 
-#include "pipeline/schedule/picture.h"
-#include "pipeline/schedule/schedules.h"
+#include "core/pipeline/picture.h"
+#include "core/pipeline/schedules.h"
 
 namespace trireme::pipeline {
 namespace {
@@ -36,26 +36,26 @@ TEST(Docs, PicturesAreDrawn) {
   for (std::sregex_iterator it(text.begin(), text.end(), picture), end; it != end; ++it) {
     const auto& found = *it;
     const auto schedule =
-        make_schedule(found[6], std::stoi(found[7]), found[8].matched ? std::stoi(found[8]) : 0, std::stoi(found[9]));
+        make_schedule({found[6], found[8].matched ? std::stoi(found[8]) : 0}, std::stoi(found[7]), std::stoi(found[9]));
     const auto timeline = found[1].matched ? timed(schedule, std::stod(found[1]), std::stod(found[2]),
                                                    std::stod(found[3]), std::stod(found[4]))
                                            : timed(schedule);
     EXPECT_EQ(found[5].str(), draw(schedule, timeline, {.columns = 100}));
     seen.insert(schedule.name);
   }
-  const auto names = schedule_names();
+  const auto names = all_schedules().names();
   EXPECT_EQ(seen, std::set<std::string>(names.begin(), names.end()));
 }
 
 // | `1f1b` | idle with 4, 8, 16, 32 microbatches on 4 ranks | what ranks hold of 16 |
 TEST(Docs, CostsAreSimulated) {
   const auto text = document();
-  for (const auto& name : schedule_names()) {
+  for (const auto& name : all_schedules().names()) {
     const int chunks = name == "interleaved" ? 2 : 0;
     auto row = fmt::format("| `{}` |", name);
     for (const int microbatches : {4, 8, 16, 32})
-      row += fmt::format(" {:.1f} % |", 100 * timed(make_schedule(name, 4, chunks, microbatches)).idle_of_step());
-    const auto schedule = make_schedule(name, 4, chunks, 16);
+      row += fmt::format(" {:.1f} % |", 100 * timed(make_schedule({name, chunks}, 4, microbatches)).idle_of_step());
+    const auto schedule = make_schedule({name, chunks}, 4, 16);
     std::vector<std::string> held;
     for (const int pairs : peak_live(schedule)) held.push_back(fmt::format("{:.3g}", 1.0 * pairs / schedule.chunks));
     row += fmt::format(" {} |", fmt::join(held, ", "));

@@ -1,9 +1,9 @@
-#include "pipeline/schedule/picture.h"
+#include "core/pipeline/picture.h"
 
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
-#include "pipeline/schedule/schedules.h"
+#include "core/pipeline/schedules.h"
 
 namespace trireme::pipeline {
 namespace {

@@ -1,27 +1,27 @@
 // Schedules by name, which parameters they accept, and the programs they are lowered to.
-#include "pipeline/schedule/schedules.h"
+#include "core/pipeline/schedules.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/pipeline/program.h"
+#include "core/pipeline/verifier.h"
 #include "pipeline/links.h"
-#include "pipeline/schedule/program.h"
-#include "pipeline/schedule/verifier.h"
 #include "tests/unit/pipeline/cases.h"
 
 namespace trireme::pipeline {
 namespace {
 
 TEST(Schedules, ByName) {
-  EXPECT_EQ(schedule_names(), (std::vector<std::string>{"gpipe", "1f1b", "interleaved", "zb_h1", "zbv"}));
-  for (const auto& name : schedule_names()) {
-    const auto schedule = make_schedule(name, 3, name == "interleaved" ? 2 : 0, 4);
+  EXPECT_EQ(all_schedules().names(), (std::vector<std::string>{"1f1b", "gpipe", "interleaved", "zb_h1", "zbv"}));
+  for (const auto& name : all_schedules().names()) {
+    const auto schedule = make_schedule({name}, 3, 4);
     EXPECT_EQ(schedule.name, name);
     EXPECT_EQ(schedule.stages(), name == "interleaved" || name == "zbv" ? 6 : 3);
   }
-  EXPECT_EQ(make_schedule("zbv", 3, 2, 4).actions, zbv(3, 4).actions);
+  EXPECT_EQ(make_schedule({"zbv", 2}, 3, 4).actions, zbv(3, 4).actions);
   EXPECT_EQ(interleaved(4, 6, 1).actions, one_f_one_b(4, 6).actions);
 }
 
@@ -31,9 +31,8 @@ TEST(Schedules, RefusalsNameTheKeyAndTheRemedy) {
     std::vector<std::string> texts;
   };
   const std::vector<Wrong> wrongs{
-      {{"1f1", 2, 0, 4}, {"no schedule \"1f1\"", "gpipe, 1f1b,", "did you mean \"1f1b\"?"}},
-      {{"interleaved", 2, 0, 4}, {"schedule interleaved", "is required with schedule interleaved; give 2 or more"}},
-      {{"interleaved", 2, 1, 4}, {"interleaved with 1", "schedule = \"1f1b\""}},
+      {{"1f1", 2, 0, 4}, {"no pipeline schedule \"1f1\"", "1f1b, gpipe,", "did you mean \"1f1b\"?"}},
+      {{"interleaved", 2, 1, 4}, {"1", "interleaved, which has 2 or more", "schedule = \"1f1b\""}},
       {{"1f1b", 2, 2, 4}, {"2", "1f1b", "leave the key out", "schedule = \"interleaved\""}},
       {{"zbv", 2, 3, 4}, {"3", "zbv, which has 2", "leave the key out"}},
       {{"zbv", 2, 1, 4}, {"1", "zbv, which has 2", "leave the key out"}},
@@ -47,6 +46,41 @@ TEST(Schedules, RefusalsNameTheKeyAndTheRemedy) {
     }
   EXPECT_THROW(gpipe(0, 1), LogicError);
   EXPECT_THROW(interleaved(1, 1, 0), LogicError);
+}
+
+TEST(Schedules, OnesOwnAreMadeAndProven) {
+  Plan plan{.schedule = "own"};
+  const auto own = [&](auto change) {
+    plan.known = all_schedules();
+    plan.known.add("own", {.make =
+                               [change](int ranks, int microbatches, int chunks) {
+                                 auto schedule = interleaved(ranks, microbatches, chunks);
+                                 change(schedule);
+                                 return schedule;
+                               },
+                           .chunks = 3});
+  };
+  own([](Schedule&) {});
+  EXPECT_EQ(make_schedule(plan, 2, 4).name, "own");
+  EXPECT_EQ(make_schedule(plan, 2, 4).actions, interleaved(2, 4, 3).actions);
+  const auto refused = [&](const std::string& text) {
+    try {
+      make_schedule(plan, 2, 4);
+      ADD_FAILURE() << text;
+    } catch (const ConfigError& e) {
+      EXPECT_NE(
+          std::string(e.what()).find("the schedule own is wrong for 2 ranks with 3 chunks each, and 4 microbatches: " +
+                                     text + "; choose another one, or mend the function that makes it"),
+          std::string::npos)
+          << e.what();
+    }
+  };
+  own([](Schedule& schedule) { schedule.actions[1].clear(); });
+  refused("rank 1, at its end: stage 1 (chunk 0) has only 0 of 4 forwards");
+  own([](Schedule& schedule) { schedule.actions[0].insert(schedule.actions[0].begin(), {Op::forward, 0, 0}); });
+  refused("rank 0, action 1: forward of stage 0 (chunk 0), microbatch 0: microbatch 1 comes first");
+  own([](Schedule& schedule) { schedule = interleaved(3, 4, 3); });
+  refused("it is for 3 ranks with 3 chunks each, and 4 microbatches");
 }
 
 TEST(Schedules, StagesOnRanks) {

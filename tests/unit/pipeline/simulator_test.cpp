@@ -1,5 +1,5 @@
 // The costs of schedules equal the closed forms of schedules.h exactly.
-#include "pipeline/schedule/simulator.h"
+#include "core/pipeline/simulator.h"
 
 #include <gtest/gtest.h>
 
@@ -60,7 +60,7 @@ TEST(Simulator, BubblesOfTheLiterature) {
     for (int m = p; m <= 32; m += p) {
       const double rest = p - 1;
       for (const auto* name : {"gpipe", "1f1b"}) {
-        const auto timeline = simulate(make_schedule(name, p, 0, m), ones);
+        const auto timeline = simulate(make_schedule({name}, p, m), ones);
         ASSERT_NEAR(timeline.idle_of_step(), rest / (m + rest), 1e-12);
         ASSERT_NEAR(timeline.idle_of_ideal(), rest / m, 1e-12);
       }
@@ -135,8 +135,8 @@ TEST(Simulator, UnevenStagesAndMessages) {
 TEST(Simulator, MessagesOverlapComputationOnceThePipelineIsFull) {
   const auto added = [](const std::string& name, int p, int v) {  // the seconds that p more microbatches add
     const Costs costs{{1.0 / std::max(1, v)}, {1.0 / std::max(1, v)}, {1.0 / std::max(1, v)}, 0.05};
-    return simulate(make_schedule(name, p, v, 6 * p), costs).step -
-           simulate(make_schedule(name, p, v, 5 * p), costs).step;
+    return simulate(make_schedule({name, v}, p, 6 * p), costs).step -
+           simulate(make_schedule({name, v}, p, 5 * p), costs).step;
   };
   for (int p = 2; p <= 8; ++p) {
     EXPECT_NEAR(added("gpipe", p, 0), 3 * p, 1e-9);

@@ -1,5 +1,5 @@
 // The verifier passes every schedule and catches every planted fault.
-#include "pipeline/schedule/verifier.h"
+#include "core/pipeline/verifier.h"
 
 #include <gtest/gtest.h>
 
@@ -115,8 +115,6 @@ TEST(Verifier, SaysWhatIsWrongWithASchedule) {
   for (const auto& fault : faults)
     EXPECT_NE(verify(fault.schedule).violation.find(fault.text), std::string::npos)
         << fault.what << ": " << verify(fault.schedule).violation;
-  EXPECT_THROW(require_proven(faults.front().schedule), LogicError);
-  EXPECT_NO_THROW(require_proven(plain));
 }
 
 TEST(Verifier, SaysWhatIsWrongWithAProgram) {

@@ -22,7 +22,8 @@ struct RefusedRow {
 class Refusals : public testing::Test {
  protected:
   /// `before`: assignments of all rows, which come before theirs.
-  void expect_refused(const std::vector<RefusedRow>& rows, const std::vector<std::string>& before = {}) const {
+  void expect_refused(const std::vector<RefusedRow>& rows, const std::vector<std::string>& before = {},
+                      const Kinds& kinds = builtin_kinds()) const {
     const auto text = testing_tools::kModelAndData + "[run]\ndir = \"" + dir() +
                       "\"\ndevice = \"cpu\"\n[train]\nepochs = 1\nglobal_batch = 8\n";
     for (const auto& [sets, says, ranks, code] : rows) {
@@ -30,7 +31,7 @@ class Refusals : public testing::Test {
       auto all = before;
       all.insert(all.end(), sets.begin(), sets.end());
       try {
-        check_run(testing_tools::prepared(text, all, ranks));
+        check_run(testing_tools::prepared(text, all, ranks, "", kinds));
         ADD_FAILURE() << "accepted; expected: " << says;
       } catch (const Error& error) {
         EXPECT_NE(std::string(error.what()).find(says), std::string::npos) << error.what() << "\nexpected: " << says;
@@ -205,7 +206,7 @@ TEST_F(Refusals, OfPlugins) {
       {{"parallel.schedule=gpipe"}, "has no effect: there is no pipeline"},
       {{"parallel.pp=2", "parallel.schedule=interleaved"}, "parallel.pp=2: 3 blocks cannot be split into 4 stages", 2},
       {{"parallel.pp=2", "parallel.schedule=interleaved", hybrid + "num_model_chunks=1"},
-       "interleaved with 1 chunk is 1f1b",
+       "1 does not fit schedule interleaved, which has 2 or more on each rank; leave the key out",
        2},
       {{"parallel.pp=2", "parallel.schedule=zbv"}, "3 blocks cannot be split into 4 stages", 2},
       {{"parallel.pp=2", "parallel.schedule=interleaved", hybrid + "num_model_chunks=2"},
@@ -326,6 +327,98 @@ TEST_F(Refusals, OfPlugins) {
     else
       expect_refused({row}, {fmt::format("parallel.plugin={}", plugin)});
   }
+}
+
+// A pipeline schedule of one's own is proven for every number of microbatches that a step can have.
+TEST_F(Refusals, OfAWrongSchedule) {
+  using pipeline::Op;
+  auto kinds = builtin_kinds();
+  const auto add = [&](const char* name, void (*change)(pipeline::Schedule&)) {
+    kinds.pipeline_schedules.add(name, {[change](int ranks, int microbatches, int) {
+                                   auto schedule = pipeline::gpipe(ranks, microbatches);
+                                   change(schedule);
+                                   return schedule;
+                                 }});
+  };
+  add("fine", [](pipeline::Schedule&) {});
+  add("stuck", [](pipeline::Schedule& schedule) {
+    std::vector<pipeline::Action> alternating;
+    for (int i = 0; i < schedule.microbatches; ++i)
+      for (const auto op : {Op::forward, Op::backward}) alternating.push_back({op, 0, i});
+    schedule.actions[0] = alternating;
+  });
+  add("lacks_a_rank", [](pipeline::Schedule& schedule) { schedule.actions.pop_back(); });
+  add("twice", [](pipeline::Schedule& schedule) { schedule.actions[1].push_back({Op::backward, 0, 0}); });
+  add("wrong_for_three", [](pipeline::Schedule& schedule) {
+    if (schedule.microbatches == 3) schedule.actions[0].pop_back();
+  });
+  const std::vector<std::string> pipeline{"parallel.pp=2", "train.micro_batch=2"};
+  expect_refused(
+      {
+          {{"parallel.schedule=stuck"},
+           "parallel.schedule=stuck: the schedule stuck is wrong for 2 ranks with 1 chunk each, and 4 microbatches: "
+           "rank 0, "
+           "instruction 3: backward of stage 0 (chunk 0), microbatch 0 waits forever for the gradient of stage 1",
+           2},
+          {{"parallel.schedule=lacks_a_rank"}, "there are lists of actions for 1 ranks, not for 2", 2},
+          {{"parallel.schedule=twice"}, "microbatch 0: all microbatches have already been done", 2},
+          {{"parallel.schedule=wrong_for_three"},
+           "is wrong for 2 ranks with 1 chunk each, and 3 microbatches: rank 0, at",
+           2},
+          {{"parallel.schedule=fin"},
+           "must be one of 1f1b, fine, gpipe, interleaved, lacks_a_rank, stuck, twice, wrong_for_three, zb_h1, zbv; "
+           "did you mean \"fine\"?",
+           2},
+      },
+      pipeline, kinds);
+  EXPECT_NO_THROW(
+      testing_tools::prepared(testing_tools::kFiveSteps, {"parallel.pp=2", "parallel.schedule=fine"}, 2, "", kinds));
+}
+
+template <class O>
+std::string configured_with(const O& options) {
+  const auto plugin = load_plugin(options);
+  EXPECT_EQ(plugin->name(), O::kPlugin);
+  EXPECT_EQ(typeid(O), *plugin->fields().described);
+  return config::print_rows(plugin->fields(), plugin->options());
+}
+
+// The struct of options is the plugin's own, and is checked like a section of a file.
+TEST(ProgramsPlugin, TakesItsOptionsAsAStruct) {
+  plugins::LowLevelZeroOptions zero;
+  zero.stage = 2;
+  zero.norm_type = "inf";
+  const auto shown = configured_with(zero);
+  for (const auto* line : {"stage = 2\n", "norm_type = \"inf\"\n"})
+    EXPECT_NE(shown.find(line), std::string::npos) << shown;
+  configured_with(plugins::TorchDdpOptions{.bucket_cap_mb = 10});
+  configured_with(plugins::DataParallelOptions{.replicas = 3});
+  configured_with(plugins::GeminiOptions{});
+  configured_with(plugins::HybridParallelOptions{});
+  zero.stage = 3;
+  plugins::GeminiOptions gemini;
+  gemini.extra_dp_size = 0;
+  plugins::HybridParallelOptions hybrid;
+  hybrid.sp_size = 2;
+  const auto refused = [](const auto& options) {
+    return data::testing_tools::message_of<ConfigError>([&] { load_plugin(options); });
+  };
+  for (const auto& [said, expected] :
+       {std::pair{refused(zero), "plugin.low_level_zero.stage = 3: stage 3 is not supported"},
+        {refused(gemini), "plugin.gemini.extra_dp_size = 0: it must be at least 1"},
+        {refused(hybrid), "plugin.hybrid_parallel.sp_size = 2: 2 ranks would share each sample, but no mode is set"},
+        {data::testing_tools::message_of<ConfigError>([&] { load_plugin("gemini", hybrid); }),
+         "these options are those of the plugin \"hybrid_parallel\", but \"gemini\" is loaded"}})
+    EXPECT_EQ(said.rfind(expected, 0), 0U) << said;
+  PluginKinds kinds;
+  kinds.pipeline_schedules.add("own", kinds.pipeline_schedules.at("zbv"));
+  hybrid = {};
+  hybrid.pp_size = 2;
+  hybrid.pp_style = "own";
+  EXPECT_EQ(load_plugin(hybrid, kinds)->axes(2).size(), 3U);
+  const auto unknown = refused(hybrid);
+  EXPECT_NE(unknown.find("plugin.hybrid_parallel.pp_style = \"own\""), std::string::npos) << unknown;
+  EXPECT_NE(unknown.find("must be one of 1f1b, gpipe"), std::string::npos) << unknown;
 }
 
 // What would not train the adapters of a trained model, and adapters of a file that do not fit.

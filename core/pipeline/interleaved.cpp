@@ -1,8 +1,8 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "pipeline/schedule/alternate.h"
-#include "pipeline/schedule/schedules.h"
+#include "core/pipeline/alternate.h"
+#include "core/pipeline/schedules.h"
 
 namespace trireme::pipeline {
 namespace {

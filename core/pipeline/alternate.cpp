@@ -1,4 +1,4 @@
-#include "pipeline/schedule/alternate.h"
+#include "core/pipeline/alternate.h"
 
 #include <algorithm>
 

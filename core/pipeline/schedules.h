@@ -1,7 +1,7 @@
-// The schedules of Trireme: pure functions of the number p of pipeline ranks and the number m of microbatches, one per
-// file. Their costs, where r is a rank (from 0), v its number of model chunks, and F, B, W the seconds of one
-// microbatch's forward, input gradient and weight gradient on a rank (all its chunks together), for equal stages and
-// messages that take no time:
+// The schedules that pp_style can name. Those of Trireme are pure functions of the number p of pipeline ranks and the
+// number m of microbatches, one per file. Their costs, where r is a rank (from 0), v its number of model chunks, and F,
+// B, W the seconds of one microbatch's forward, input gradient and weight gradient on a rank (all its chunks together),
+// for equal stages and messages that take no time:
 //
 //   name         the step lasts m (F+B+W) and ...                         a rank holds at most, in microbatches
 //   gpipe        (p-1) (F+B+W)                                            m
@@ -22,19 +22,36 @@
 // Parallelism, arXiv 2401.10241); the V, Qi et al. 2024 (Pipeline Parallelism with Controllable Memory, 2405.15362).
 #pragma once
 
+#include <functional>
 #include <string>
-#include <vector>
 
-#include "pipeline/schedule/schedule.h"
+#include "core/base/registry.h"
+#include "core/pipeline/schedule.h"
 
 namespace trireme::pipeline {
 
-/// "gpipe", "1f1b", "interleaved", "zb_h1", "zbv"
-std::vector<std::string> schedule_names();
+/// A schedule for pipelines of any size.
+struct ScheduleKind {
+  /// A pure function. @pre all are at least 1
+  std::function<Schedule(int ranks, int microbatches, int chunks)> make;
+  int chunks = 1;            ///< model chunks on each rank, unless num_model_chunks says otherwise
+  bool more_chunks = false;  ///< whether num_model_chunks may be larger
+};
+using Schedules = Registry<ScheduleKind>;
 
-/// A schedule by its name in [parallel]. chunks = 0: num_model_chunks was not set; only interleaved requires it.
-/// @throws ConfigError for an unknown name, no microbatch, or a number of chunks that the schedule does not have.
-Schedule make_schedule(const std::string& name, int ranks, int chunks, int microbatches);
+/// gpipe, 1f1b, interleaved, zb_h1, zbv
+Schedules all_schedules();
+
+/// What the ranks of a pipeline run, the same on each.
+struct Plan {
+  std::string schedule;
+  int chunks = 0;  ///< model chunks on each rank; 0: the schedule's own number
+  Schedules known = all_schedules();
+};
+
+/// The plan's schedule, proven correct (verifier.h). @throws ConfigError for an unknown name, no microbatch, a number
+/// of chunks that the schedule does not have, or a schedule that is wrong
+Schedule make_schedule(const Plan& plan, int ranks, int microbatches);
 
 /// Only the forwards of a schedule, for evaluation, in each rank's order.
 Schedule forward_only(const Schedule& schedule);

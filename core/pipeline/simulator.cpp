@@ -1,4 +1,4 @@
-#include "pipeline/schedule/simulator.h"
+#include "core/pipeline/simulator.h"
 
 #include <algorithm>
 

@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/schedule/schedule.h"
+#include "core/pipeline/schedule.h"
 
 namespace trireme::pipeline {
 

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "pipeline/schedule/schedule.h"
+#include "core/pipeline/schedule.h"
 
 namespace trireme::pipeline {
 

@@ -1,4 +1,4 @@
-#include "pipeline/schedule/schedule.h"
+#include "core/pipeline/schedule.h"
 
 #include <algorithm>
 

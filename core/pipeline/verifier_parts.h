@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "pipeline/schedule/program.h"
+#include "core/pipeline/program.h"
 
 namespace trireme::pipeline::verifier {
 

@@ -1,7 +1,7 @@
-#include "pipeline/schedule/verifier.h"
+#include "core/pipeline/verifier.h"
 
 #include "core/base/error.h"
-#include "pipeline/schedule/verifier_parts.h"
+#include "core/pipeline/verifier_parts.h"
 
 namespace trireme::pipeline {
 namespace verifier {
@@ -101,12 +101,6 @@ Report verify(const Schedule& schedule, const std::vector<Program>& programs) {
   out.peak_live = peak_live(schedule, LiveUntil::weight_gradient);
   out.peak_live_input = peak_live(schedule, LiveUntil::input_gradient);
   return out;
-}
-
-void require_proven(const Schedule& schedule) {
-  const auto report = verify(schedule);
-  TRIREME_CHECK(report.ok(), "schedule {} of {} ranks, {} chunks and {} microbatches: {}", schedule.name,
-                schedule.ranks, schedule.chunks, schedule.microbatches, report.violation);
 }
 
 }  // namespace trireme::pipeline

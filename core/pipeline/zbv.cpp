@@ -1,5 +1,5 @@
 #include "core/base/error.h"
-#include "pipeline/schedule/schedules.h"
+#include "core/pipeline/schedules.h"
 
 namespace trireme::pipeline {
 namespace {

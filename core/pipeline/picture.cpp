@@ -1,4 +1,4 @@
-#include "pipeline/schedule/picture.h"
+#include "core/pipeline/picture.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
-#include "pipeline/schedule/alternate.h"
-#include "pipeline/schedule/schedules.h"
+#include "core/pipeline/alternate.h"
+#include "core/pipeline/schedules.h"
 
 namespace trireme::pipeline {
 

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/schedule/simulator.h"
+#include "core/pipeline/simulator.h"
 
 namespace trireme::pipeline {
 

@@ -1,4 +1,4 @@
-#include "pipeline/schedule/program.h"
+#include "core/pipeline/program.h"
 
 #include <map>
 

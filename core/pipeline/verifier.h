@@ -16,7 +16,7 @@
 #include <string>
 #include <vector>
 
-#include "pipeline/schedule/program.h"
+#include "core/pipeline/program.h"
 
 namespace trireme::pipeline {
 
@@ -34,8 +34,5 @@ Report verify(const Schedule& schedule);
 
 /// The same with the caller's programs.
 Report verify(const Schedule& schedule, const std::vector<Program>& programs);
-
-/// @throws LogicError with the violation. Called for Trireme's own schedules before they are run.
-void require_proven(const Schedule& schedule);
 
 }  // namespace trireme::pipeline

@@ -1,7 +1,7 @@
 // Verification of programs: each by itself, each pair, and all together.
 #include <map>
 
-#include "pipeline/schedule/verifier_parts.h"
+#include "core/pipeline/verifier_parts.h"
 
 namespace trireme::pipeline::verifier {
 namespace {

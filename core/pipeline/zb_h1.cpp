@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "pipeline/schedule/schedules.h"
+#include "core/pipeline/schedules.h"
 
 namespace trireme::pipeline {
 namespace {
