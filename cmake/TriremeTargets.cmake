@@ -122,26 +122,23 @@ function(trireme_add_test name)
 endfunction()
 
 # trireme_add_ranks_test(name RANKS 2 4 [MPI 2 4] [TIMED 2] SOURCES ...): a program and its CTest entries, as
-# trireme_add_ranks_entries makes them. The program has its own main (tests/ranks/main.cpp). The ranks compare each
-# operation before it runs (WorldOptions::check), except in a program that is UNCHECKED, because it counts messages or
-# measures time.
+# trireme_add_ranks_entries makes them. The program has its own main (tests/ranks/main.cpp).
 function(trireme_add_ranks_test name)
-  cmake_parse_arguments(arg "UNCHECKED" "" "SOURCES;LIBRARIES" ${ARGN})
+  cmake_parse_arguments(arg "" "" "SOURCES;LIBRARIES" ${ARGN})
   add_executable(${name} ${arg_SOURCES} ${PROJECT_SOURCE_DIR}/tests/ranks/main.cpp)
   target_link_libraries(${name} PRIVATE trireme trireme_options GTest::gtest ${arg_LIBRARIES})
-  target_compile_definitions(${name} PRIVATE TRIREME_SOURCE_DIR="${PROJECT_SOURCE_DIR}"
-    TRIREME_TEST_CHECK=$<NOT:$<BOOL:${arg_UNCHECKED}>>)
+  target_compile_definitions(${name} PRIVATE TRIREME_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   trireme_precompiled(${name} tests)
   add_dependencies(${name} trireme_launcher)
   trireme_add_ranks_entries(${name} PROGRAM ${name} ${arg_UNPARSED_ARGUMENTS})
 endfunction()
 
-# trireme_add_ranks_entries(name PROGRAM program [FILES files] RANKS 2 4 [MPI 2 4] [TIMED 2]): the program under `trireme
+# trireme_add_ranks_entries(name PROGRAM program [FILES files] [CHECKED] RANKS 2 4 [MPI 2 4] [TIMED 2]): the program under `trireme
 # launch`, one CTest entry a number of ranks; with MPI also under mpirun (name_mpi_2), in a build that has it; with TIMED
 # also what measures time (name_time_2). The program fails, never skips, when started with another number of ranks.
-# FILES: the tests of files_*.cpp alone.
+# FILES: the tests of files_*.cpp alone. CHECKED: the ranks compare each operation before it runs (WorldOptions::check).
 function(trireme_add_ranks_entries name)
-  cmake_parse_arguments(arg "" "PROGRAM;FILES;TIMEOUT" "LABELS;RANKS;MPI;TIMED" ${ARGN})
+  cmake_parse_arguments(arg "CHECKED" "PROGRAM;FILES;TIMEOUT" "LABELS;RANKS;MPI;TIMED" ${ARGN})
   if(NOT arg_TIMEOUT)
     set(arg_TIMEOUT 300)
   endif()
@@ -168,6 +165,9 @@ function(trireme_add_ranks_entries name)
   set_tests_properties(${tests} PROPERTIES TIMEOUT ${arg_TIMEOUT} PROCESSORS 2)
   if(1 IN_LIST arg_RANKS)  # alone, with one thread
     set_tests_properties(${name}_1 PROPERTIES PROCESSORS 1)
+  endif()
+  if(arg_CHECKED)
+    set_property(TEST ${tests} APPEND PROPERTY ENVIRONMENT TRIREME_TEST_CHECK=1)
   endif()
   set_property(TEST ${tests} APPEND PROPERTY ENVIRONMENT OMP_NUM_THREADS=1
     "TRIREME_PLUGIN_PATH=${PROJECT_BINARY_DIR}/lib/trireme/plugins")
