@@ -174,6 +174,17 @@ INSTANTIATE_TEST_SUITE_P(
                      {"rope_scaling", {{"type", "default"}, {"rope_theta", 2e4}}}},
                     {{"rope_theta", {{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 2e4}}}}},
                      {"rope_scaling", {{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 2e4}}}}}}},
+        ConfigClass{
+            "Qwen3Config",
+            "qwen3",
+            {{"head_dim", 64},
+             {"num_key_value_heads", 8},
+             {"rope_theta", 2e4},
+             {"rope_parameters", {{"rope_type", "linear"}, {"factor", 2.0}, {"rope_theta", 2e4}}},
+             {"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}},
+            {{"rope_theta", {{"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 2e4}}}}},
+             {"rope_scaling", {{"rope_parameters", {{"rope_type", "linear"}, {"factor", 2.0}, {"rope_theta", 1e4}}}}},
+             {"layer_types", nullptr}}},
         // The data decide what is exported: see AVitsImagesAreThoseOfTheData.
         ConfigClass{"ViTConfig", "vit", {}, {{"image_size", nullptr}, {"num_channels", nullptr}}}),
     [](const auto& value) { return value.param.model; });
@@ -247,6 +258,9 @@ TEST(ConfigKeysOf, ValuesThatNoModelHasAreRefused) {
       {"llama",
        {{"rope_scaling", {{"type", "yarn"}, {"factor", 2}, {"truncate", 1}}}},
        "truncate = 1; it must be true or false"},
+      {"qwen3",
+       {{"layer_types", {"full_attention", "sliding_attention"}}},
+       "layer_types with \"sliding_attention\"; only \"full_attention\" is supported"},
       {"gpt2", {{"n_head", 0}}, "n_head = 0; it must be"},
       {"gpt2", {{"n_embd", nullptr}}, "n_embd = null; it must be an integer"},
       {"bert", {{"vocab_size", nullptr}}, "vocab_size = null; it must be an integer"},

@@ -211,7 +211,7 @@ INSTANTIATE_TEST_SUITE_P(Folders, GoldenModels,
                          testing::Values(Golden{"bert_masked_lm", "bert", "masked_lm"},
                                          Golden{"bert_sequence", "bert", "classification", 4},
                                          Golden{"bert_token", "bert", "classification", 4},
-                                         Golden{"gpt2", "gpt2", "causal_lm"},
+                                         Golden{"gpt2", "gpt2", "causal_lm"}, Golden{"qwen3", "qwen3", "causal_lm"},
                                          Golden{"llama_untied", "llama", "causal_lm"},
                                          Golden{"llama_tied", "llama", "causal_lm"}),
                          [](const auto& value) { return value.param.folder; });
