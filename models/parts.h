@@ -45,8 +45,9 @@ inline void check_one_output(const nn::DataSpec& data, const std::string& model)
 }
 
 /// The number of token ids: that of the data's tokenizer unless it is set. @throws ConfigError when the data have more
-inline void fill_vocabulary(std::optional<std::int64_t>& vocab_size, const nn::DataSpec& data, std::int64_t fallback) {
-  fill(vocab_size, data.vocabulary > 0 ? data.vocabulary : fallback);
+inline void fill_vocabulary(std::optional<std::int64_t>& vocab_size, const nn::DataSpec& data) {
+  if (data.vocabulary == 0) return;
+  fill(vocab_size, data.vocabulary);
   if (*vocab_size < data.vocabulary)
     throw ConfigError(fmt::format(
         "model.vocab_size: {} is fewer than the {} tokens of the data's tokenizer; leave it out, or choose the "

@@ -4,6 +4,7 @@
 #include "models/bert/kind.h"
 #include "models/gpt2/kind.h"
 #include "models/llama/kind.h"
+#include "models/qwen3/kind.h"
 #include "models/resnet/kind.h"
 #include "models/vit/kind.h"
 
@@ -15,6 +16,7 @@ Registry<std::shared_ptr<nn::ModelKind>> all_models() {
   models.add("bert", std::make_shared<bert::Kind>());
   models.add("gpt2", std::make_shared<gpt2::Kind>());
   models.add("llama", std::make_shared<llama::Kind>());
+  models.add("qwen3", std::make_shared<qwen3::Kind>());
   models.add("resnet", std::make_shared<resnet::Kind>());
   models.add("vit", std::make_shared<vit::Kind>());
   return models;

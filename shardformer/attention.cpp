@@ -11,6 +11,7 @@
 #include "shardformer/linear.h"
 #include "shardformer/lora.h"
 #include "shardformer/ring_attention.h"
+#include "shardformer/sequence.h"
 #include "shardformer/slices.h"
 
 namespace trireme::shardformer {
@@ -148,6 +149,8 @@ void cut_attention(SelfAttention& attention, const ParallelContext& how) {
   const auto& groups = how.groups;
   const auto mine = shard::split(attention.heads(), groups.tensor.size(), groups.tensor.rank());
   cut_projections(attention, mine, how);
+  for (auto* norm : {attention.query_norm.get(), attention.key_norm.get()})
+    if (norm != nullptr) sum_parameter_gradients(*norm, groups.tensor);  // each rank has some of the heads
   if (!groups.has_own()) return set_local_attention(attention, mine);
   attention.first_token.replace(
       [group = groups.sequence](const Context& context) { return local_tokens(context.tokens, group).begin; });

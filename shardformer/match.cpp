@@ -33,6 +33,7 @@ std::set<const nn::Layer*> parts_of_layers(nn::Model& model) {
     if (const auto* attention = dynamic_cast<nn::SelfAttention*>(&module)) {
       for (const auto& part : attention->projections.parts()) parts.insert(part.get());
       parts.insert(attention->dropout.get());
+      if (attention->query_norm) parts.insert({attention->query_norm.get(), attention->key_norm.get()});
     } else if (gated != nullptr) {
       for (const auto& part : gated->projections.parts()) parts.insert(part.get());
     }

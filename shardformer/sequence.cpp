@@ -41,9 +41,7 @@ void token_wise(nn::Unary& layer, const comm::Group& group, bool sums) {
     return dropout->mask_slice.replace([group](const at::Tensor& x, const Context& context) {
       return nn::Dropout::slice_from(x, local_tokens(context.tokens, group).begin);
     });
-  if (sums)
-    layer.forward.wrap(
-        [&layer, group](const std::function<void()>& compute) { with_summed_gradients(layer, group, compute); });
+  if (sums) sum_parameter_gradients(layer, group);
 }
 
 void scatter(nn::Unary& layer, const comm::Group& group, bool sums) {
@@ -61,6 +59,11 @@ void scatter(nn::Unary& layer, const comm::Group& group, bool sums) {
 }
 
 }  // namespace
+
+void sum_parameter_gradients(nn::Unary& layer, const comm::Group& group) {
+  layer.forward.wrap(
+      [&layer, group](const std::function<void()>& compute) { with_summed_gradients(layer, group, compute); });
+}
 
 std::string validate_sequence(SequenceRole role, const nn::Layer& layer) {
   if (role == SequenceRole::whole) return "";

@@ -15,6 +15,7 @@
 namespace trireme::nn {
 class Layer;
 class Model;
+class Unary;
 }  // namespace trireme::nn
 
 namespace trireme::shardformer {
@@ -27,5 +28,9 @@ std::string validate_sequence_policy(nn::Model& model, const nn::Policy& policy)
 /// Applies a role of sequence parallelism; the tokens are sharded over `group`. `sums`: the gradients of parameters
 /// that are given slices are summed over the group here, and not with all other gradients at the end.
 void cut_tokens(nn::Layer& layer, nn::SequenceRole role, const comm::Group& group, bool sums);
+
+/// For a layer that each rank of the group runs on other heads or tokens: the gradients of its parameters, which all
+/// ranks hold in full, are summed over the group.
+void sum_parameter_gradients(nn::Unary& layer, const comm::Group& group);
 
 }  // namespace trireme::shardformer

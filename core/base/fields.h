@@ -18,6 +18,7 @@
 #include <string>
 #include <type_traits>
 #include <typeinfo>
+#include <utility>
 #include <variant>
 #include <vector>
 
@@ -51,6 +52,10 @@ struct FieldRules {
   /// A file or folder, or a list of them: "~/" is expanded when it is read, and a run's own copy of its configuration
   /// holds it absolute.
   bool path = false;
+  /// The key in a file of another tool, such as Hugging Face's config.json. Unset: the same as here; "": it has none.
+  std::optional<std::string> stored{};
+  FieldValue implied{};    ///< what such a file without the key means; monostate: the option stays unset
+  bool overrides = false;  ///< the user's value may differ from the file's, and takes precedence
 };
 
 /// One option: its name, allowed values and description, and how to read and write it in its struct.
@@ -82,6 +87,15 @@ class CheckedSection {
   [[noreturn]] virtual void fail(const std::string& key, const std::string& what) const = 0;
 };
 
+/// A key whose values are names, each of which stands for values of other keys: of those that the user left unset.
+struct Presets {
+  std::string key{};                   ///< "size"; "": the section has no presets
+  std::vector<std::string> keys{};     ///< what a name stands for
+  std::vector<std::string> further{};  ///< what it stands for too where files of other tools say nothing else
+  std::vector<std::pair<std::string, std::vector<FieldValue>>> names{};  ///< the values of `keys`, then of `further`
+  std::string fallback{};                                                ///< the name when the key is unset
+};
+
 /// The fields of one [section], independent of the struct's type. `section` is its TOML path ("plugin.torch_ddp").
 struct FieldTable {
   std::string section;
@@ -90,6 +104,7 @@ struct FieldTable {
   std::vector<AbsentKey> absent{};
   /// Rules between several keys of the section, in the order in which they are checked.
   std::vector<std::function<void(const void*, const CheckedSection&)>> rules{};
+  Presets presets{};
   const std::type_info* described = nullptr;  ///< the struct of these fields; null in a table without a struct
   bool repeats = false;                       ///< the section is written as [[section]], any number of times
   /// If set, these are further keys of a section that exist under this condition alone: name = sgd.
@@ -199,6 +214,25 @@ class Fields : public FieldTable {
     const T made{};
     field.default_value = field.get(&made);
     fields.push_back(std::move(field));
+    return *this;
+  }
+  /// Adds the key of the presets. `what`: text that the names and values do not say.
+  Fields& add_presets(std::optional<std::string> T::*member, const std::string& what, Presets given) {
+    std::string keys, names;
+    std::vector<std::string> choices;
+    for (const auto& key : given.keys) keys += (keys.empty() ? "" : "/") + key;
+    for (const auto& [name, values] : given.names) {
+      choices.push_back(name);
+      names += (names.empty() ? "" : ", ") + name;
+      for (std::size_t i = 0; i < given.keys.size(); ++i)
+        names += (i == 0 ? " " : "/") + std::to_string(std::get<std::int64_t>(values.at(i)));
+    }
+    add(given.key, member,
+        "Preset of " + keys + ": " + names + "." + what +
+            " Each can be set to override the preset. Unset: the sizes of the loaded weights, else " + given.fallback +
+            ".",
+        {.choices = std::move(choices), .stored = ""});
+    presets = std::move(given);
     return *this;
   }
   /// Adds the rows and rules of a base class of T.

@@ -35,6 +35,10 @@ std::shared_ptr<Linear> projection(const SelfAttention::Options& o, std::int64_t
                                                   .stored_transposed = o.stored_transposed});
 }
 
+std::shared_ptr<RmsNorm> head_norm(const SelfAttention::Options& o) {
+  return o.query_key_norm ? std::make_shared<RmsNorm>(o.head_size, *o.query_key_norm) : nullptr;
+}
+
 /// The options with what follows from others. @throws ConfigError
 SelfAttention::Options complete(SelfAttention::Options o) {
   if (o.heads < 1 || (o.head_size == 0 && o.hidden % o.heads != 0))
@@ -173,12 +177,18 @@ SelfAttention::SelfAttention(const Options& given)
                              options_.key_value_heads * options_.head_size})
               : LinearGroup({projection(options_, options_.heads), projection(options_, options_.key_value_heads),
                              projection(options_, options_.key_value_heads)})),
+      query_norm(head_norm(options_)),
+      key_norm(head_norm(options_)),
       dropout(std::make_shared<Dropout>(given.dropout)),
       attend([this](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Context& context, std::int64_t,
                     const AttentionPattern& over) { return attention(q, k, v, *dropout, context, over, kernel_); }),
       first_token([](const Context&) { return std::int64_t{0}; }),
       expand_key_value_heads([](const at::Tensor& x) { return x; }) {
   for (std::size_t i = 0; i < options_.names.size(); ++i) register_module(options_.names[i], projections.parts()[i]);
+  if (query_norm) {
+    register_module("q_norm", query_norm);
+    register_module("k_norm", key_norm);
+  }
   register_module("dropout", dropout);
 }
 
@@ -200,13 +210,20 @@ at::Tensor SelfAttention::forward(const at::Tensor& x, const Context& context, s
   auto run = [this, self = shared_from_this(), context, query_tokens](const Tensors& in) {
     return Tensors{compute(in[0], context, query_tokens)};
   };
-  return run_recomputable({.run = std::move(run), .parameters = projections.parameters()}, {x}).front();
+  auto parameters = projections.parameters();
+  for (const auto* norm : {query_norm.get(), key_norm.get()})
+    if (norm != nullptr) parameters.push_back(norm->parameters().front());
+  return run_recomputable({.run = std::move(run), .parameters = std::move(parameters)}, {x}).front();
 }
 
 at::Tensor SelfAttention::compute(const at::Tensor& x, const Context& context, std::int64_t query_tokens) {
   const auto mix = [&] {
     auto parts = projections.forward(x, context, query_tokens);
     auto q = by_head(parts[0]), k = by_head(parts[1]);
+    if (query_norm) {
+      q = query_norm->forward(q, context);
+      k = key_norm->forward(k, context);
+    }
     if (options_.rotary) {
       const auto angles = options_.rotary->angles(k, first_token(context), context);
       q = Rotary::rotate(q, angles);

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "core/nn/dropout.h"
 #include "core/nn/kernels.h"
 #include "core/nn/linear_group.h"
+#include "core/nn/rms_norm.h"
 #include "core/nn/rotary.h"
 
 namespace trireme::nn {
@@ -64,6 +66,9 @@ class SelfAttention : public Layer {
     std::vector<std::string> names{"query", "key", "value"};
     bool stored_transposed = false;          ///< the projections' weights in files; see Linear
     std::shared_ptr<const Rotary> rotary{};  ///< null: no rotary position embedding
+    /// The eps of an RmsNorm of each head's queries, "q_norm", and one of its keys, "k_norm", before rotary positions;
+    /// unset: there are none. The heads of all ranks share their weights.
+    std::optional<double> query_key_norm{};
   };
   /// @throws ConfigError when the numbers of heads do not divide each other, or there are neither one nor three names
   explicit SelfAttention(const Options& options);
@@ -89,7 +94,8 @@ class SelfAttention : public Layer {
   const Options options_;  ///< complete
 
  public:
-  LinearGroup projections;  ///< query, key, value
+  LinearGroup projections;                              ///< query, key, value
+  const std::shared_ptr<RmsNorm> query_norm, key_norm;  ///< null without query_key_norm
   const std::shared_ptr<Dropout> dropout;
 
   /// Computes attention(). q, k and v have the shapes given there, or are slices of the tokens; the pattern covers all

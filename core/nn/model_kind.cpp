@@ -2,96 +2,93 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <type_traits>
-#include <variant>
 
-#include "core/base/bounds.h"
 #include "core/base/error.h"
-#include "core/config/document.h"
+#include "core/base/text.h"
+#include "core/nn/hf_config.h"
 
 namespace trireme::nn {
 namespace {
 
-nlohmann::json as_json(const FieldValue& value) {
-  return std::visit(
-      [](const auto& held) -> nlohmann::json {
-        if constexpr (std::is_same_v<std::decay_t<decltype(held)>, std::monostate>)
-          return nullptr;
-        else
-          return held;
-      },
-      value);
-}
+bool is_unset(const FieldValue& value) { return value.index() == 0; }
 
-template <class T>
-std::optional<T> read_one(const nlohmann::json& stored, const FieldRules& rules) {
-  if constexpr (std::is_same_v<T, std::string>)
-    return stored.is_string() ? std::optional(stored.get<T>()) : std::nullopt;
-  else if constexpr (std::is_same_v<T, bool>)
-    return stored.is_boolean() ? std::optional(stored.get<T>()) : std::nullopt;
-  else
-    return read_number<T>(stored, rules);
-}
-
-template <class T>
-std::optional<std::vector<T>> read_list(const nlohmann::json& stored, const FieldRules& rules) {
-  if (!stored.is_array()) return std::nullopt;
-  std::vector<T> out;
-  for (const auto& element : stored) {
-    const auto value = read_one<T>(element, rules);
-    if (!value) return std::nullopt;
-    out.push_back(*value);
+/// @throws ConfigError for a name that no preset has
+const std::vector<FieldValue>& preset_values(const Presets& presets, const std::string& section,
+                                             const std::string& name) {
+  std::vector<std::string> known;
+  for (const auto& [each, values] : presets.names) {
+    if (each == name) return values;
+    known.push_back(each);
   }
-  return out;
+  throw ConfigError(fmt::format("{}.{}: no such {} \"{}\" (known: {}){}", section, presets.key, presets.key, name,
+                                text::join(known), text::did_you_mean(name, known)));
 }
 
-/// The stored value as the field's type; unset when it has another one, or a number is out of the field's bounds.
-std::optional<FieldValue> of_type(const nlohmann::json& stored, const Field& field) {
-  const auto& rules = field.rules;
-  if (rules.one_for_all && stored.is_number()) return read_one<std::int64_t>(stored, rules);
-  switch (field.type) {
-    case 1:
-      return read_one<bool>(stored, rules);
-    case 2:
-      return read_one<std::int64_t>(stored, rules);
-    case 3:
-      return read_one<double>(stored, rules);
-    case 4:
-      return read_one<std::string>(stored, rules);
-    case 5:
-      return read_list<std::int64_t>(stored, rules);
-    case 6:
-      return read_list<double>(stored, rules);
-    default:
-      return read_list<std::string>(stored, rules);
+std::vector<std::string> set_preset(const FieldTable& fields, void* options, bool or_fallback) {
+  const auto& presets = fields.presets;
+  const auto* row = fields.find(presets.key);
+  if (row == nullptr) return {};
+  const auto given = row->get(options);
+  if (is_unset(given) && !or_fallback) return {};
+  const auto name = is_unset(given) ? presets.fallback : std::get<std::string>(given);
+  const auto& values = preset_values(presets, fields.section, name);
+  std::vector<std::string> keys = presets.keys, set;
+  if (or_fallback) keys.insert(keys.end(), presets.further.begin(), presets.further.end());
+  bool has_effect = false;
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const auto& field = *fields.find(keys[i]);
+    const auto ours = field.get(options);
+    if (i < presets.keys.size()) has_effect = has_effect || is_unset(ours) || ours == values.at(i);
+    if (!is_unset(ours)) continue;
+    field.set(options, values.at(i));
+    set.push_back(keys[i]);
   }
+  if (!is_unset(given) && !has_effect)
+    throw ConfigError(fmt::format(
+        "{}.{}: \"{}\" has no effect, because {} and {} are set too; remove it, or them", fields.section, presets.key,
+        name, text::join(std::span(presets.keys).first(presets.keys.size() - 1)), presets.keys.back()));
+  row->set(options, {});
+  return set;
 }
 
 }  // namespace
 
-bool ModelKind::from_hf(void* options, const nlohmann::json& config, const std::string& file) const {
-  if (!config.is_object() || config.value("model_type", nlohmann::json()) != fields().choice) return false;
-  for (const auto& field : fields().fields) {
-    const auto found = config.find(field.key);
-    if (found == config.end() || found->is_null()) continue;
-    const auto theirs = of_type(*found, field);
-    if (!theirs)
-      throw ConfigError(fmt::format("model.weights: {} has {} = {}; it must be {}", file, field.key, found->dump(),
-                                    config::allowed_text(field)));
-    const auto ours = field.get(options);
-    if (ours != field.default_value && ours != *theirs)
-      throw ConfigError(fmt::format("model.{0}: is {1}, but {2} has {0} = {3}; leave {0} out, or choose other weights",
-                                    field.key, as_json(ours).dump(), file, found->dump()));
-    field.set(options, *theirs);
-  }
+std::vector<std::string> apply_preset(const FieldTable& fields, void* options) {
+  return set_preset(fields, options, /*or_fallback=*/false);
+}
+
+void fill_unset(const FieldTable& fields, void* options) {
+  set_preset(fields, options, /*or_fallback=*/true);
+  for (const auto& field : fields.fields)
+    if (is_unset(field.get(options)) && !is_unset(field.rules.implied)) field.set(options, field.rules.implied);
+}
+
+const HfKeys& ModelKind::hf_keys() const {
+  static const HfKeys none;
+  return none;
+}
+
+nlohmann::json ModelKind::recognized(const nlohmann::json& config, const std::string& /*file*/) const {
+  const bool is_ours = config.is_object() && config.value("model_type", nlohmann::json()) == fields().choice;
+  return is_ours ? config : nlohmann::json();
+}
+
+bool ModelKind::from_hf(void* options, const nlohmann::json& stored, const std::string& file) const {
+  const auto values = recognized(stored, file);
+  if (values.is_null()) return false;
+  const HfConfig config(fields(), hf_keys(), values, file);
+  config.take_all(options, apply_preset(fields(), options));
+  read_others(options, config);
   return true;
 }
 
 nlohmann::json ModelKind::to_hf(const void* options) const {
-  nlohmann::json config{{"model_type", fields().choice}};
-  for (const auto& field : fields().fields) config[field.key] = as_json(field.get(options));
+  auto config = stored_values(fields(), options);
+  config["model_type"] = fields().choice;
+  config.update(hf_keys().written);
+  write_others(options, config);
   return config;
 }
 

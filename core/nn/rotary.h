@@ -9,6 +9,7 @@
 #include <string>
 
 #include "core/nn/context.h"
+#include "core/nn/rotary_scaling.h"
 
 namespace trireme::nn {
 
@@ -19,6 +20,7 @@ class Rotary {
     double theta = 10000;
     /// The input [B, N] that holds the tokens' positions, if the data have it; otherwise they are 0, 1, ...
     std::string positions = "position_ids";
+    RotaryScaling scaling{};
   };
   explicit Rotary(Options options);
   [[nodiscard]] const Options& options() const { return options_; }
@@ -33,11 +35,11 @@ class Rotary {
   [[nodiscard]] static at::Tensor rotate(const at::Tensor& x, const Angles& angles);
 
  private:
-  [[nodiscard]] Angles compute(const at::Tensor& x, const at::Tensor& positions) const;
+  [[nodiscard]] Angles compute(const at::Tensor& x, const at::Tensor& positions, std::int64_t tokens) const;
   Options options_;
   /// The last call: the angles, and what they are for.
   struct Last {
-    std::int64_t first = -1;
+    std::int64_t first = -1, tokens = 0;
     at::Tensor positions;  ///< from the data, or undefined
     std::int64_t version = 0;
     Angles angles;

@@ -2,13 +2,12 @@
 
 #include <ATen/ops/relu.h>
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/nn/convolution.h"
 #include "core/nn/dropout.h"
+#include "core/nn/hf_config.h"
 #include "core/nn/linear.h"
-#include "models/hf_config.h"
 #include "models/parts.h"
 
 namespace trireme::models::basic_net {
@@ -84,9 +83,9 @@ class BasicNet : public nn::Model {
     const auto features = kSecond * ((o.height - 4) / 2) * ((o.width - 4) / 2);
     add_block(std::make_shared<Features>(register_module("conv1", convolution(o.channels, kFirst)),
                                          register_module("conv2", convolution(kFirst, kSecond)),
-                                         dropout("dropout1", o.dropout)));
+                                         dropout("dropout1", *o.dropout)));
     add_block(std::make_shared<Hidden>(register_module("fc1", linear(features, kHidden)),
-                                       dropout("dropout2", o.hidden_dropout)));
+                                       dropout("dropout2", *o.hidden_dropout)));
     add_block(std::make_shared<Classifier>(register_module("fc2", linear(kHidden, o.classes))));
     finish();
   }
@@ -99,21 +98,17 @@ const Fields<Options>& fields() {
   static const auto table =
       Fields<Options>("model", "The small convolutional network of PyTorch's MNIST example, for image classification.")
           .with("name", "basic_net")
-          .add("dropout", &Options::dropout, "Dropout probability after the pool.", {.min = 0, .below = 1})
-          .add("hidden_dropout", &Options::hidden_dropout, "Dropout probability after the hidden layer.",
-               {.min = 0, .below = 1});
+          .add("dropout", &Options::dropout,
+               "Dropout probability after the pool. Unset: that of the loaded weights, else 0.25.",
+               {.min = 0, .below = 1, .implied = 0.25, .overrides = true})
+          .add("hidden_dropout", &Options::hidden_dropout,
+               "Dropout probability after the hidden layer. Unset: that of the loaded weights, else 0.5.",
+               {.min = 0, .below = 1, .implied = 0.5, .overrides = true});
   return table;
 }
 
-bool Kind::from_hf(void* /*options*/, const nlohmann::json& config, const std::string& /*file*/) const {
-  return config.is_object() && config.value("model_type", nlohmann::json()) == "basic_net";
-}
-
-nlohmann::json Kind::to_hf(const void* options) const {
-  const auto& o = *static_cast<const Options*>(options);
-  nlohmann::json config{{"model_type", "basic_net"}, {"dropout", o.dropout}, {"hidden_dropout", o.hidden_dropout}};
-  add_labels(config, o.classes, o.class_names);
-  return config;
+void Kind::write_to(const Options& options, nlohmann::json& config) const {
+  nn::add_labels(config, options.classes, options.class_names);
 }
 
 void Kind::resolve_for(Options& options, const nn::DataSpec& data) const {
@@ -124,6 +119,7 @@ void Kind::resolve_for(Options& options, const nn::DataSpec& data) const {
         "have {2}",
         kPixels, kLeast, pixels.text()));
   check_one_output(data, "basic_net");
+  nn::fill_unset(fields(), &options);
   options.channels = pixels.shape[0];
   options.height = pixels.shape[1];
   options.width = pixels.shape[2];

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,7 @@
 namespace trireme::models::basic_net {
 
 struct Options {
-  double dropout = 0.25, hidden_dropout = 0.5;
+  std::optional<double> dropout, hidden_dropout;  ///< resolve() sets them
 
   // Set from the data; not keys of [model].
   std::int64_t channels = 1, height = 0, width = 0, classes = 0;
@@ -26,13 +27,12 @@ const Fields<Options>& fields();
 class Kind : public nn::ModelKindOf<Options> {
  public:
   Kind() : ModelKindOf(basic_net::fields()) {}
-  bool from_hf(void* options, const nlohmann::json& config, const std::string& file) const override;
-  [[nodiscard]] nlohmann::json to_hf(const void* options) const override;
   [[nodiscard]] std::string default_task(const nn::DataSpec& /*data*/) const override { return "classification"; }
   [[nodiscard]] std::string head_prefix() const override { return "fc2."; }
 
  protected:
   void resolve_for(Options& options, const nn::DataSpec& data) const override;
+  void write_to(const Options& options, nlohmann::json& config) const override;
   [[nodiscard]] std::unique_ptr<nn::Model> make_model(const Options& options) const override;
 };
 

@@ -1,17 +1,14 @@
 #include "models/gpt2/gpt2.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/arange.h>
 
 #include <cmath>
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "core/nn/attention.h"
 #include "core/nn/embedding.h"
 #include "core/nn/linear.h"
-#include "core/nn/tokens.h"
 #include "models/parts.h"
 
 namespace trireme::models::gpt2 {
@@ -38,29 +35,6 @@ std::shared_ptr<nn::Linear> to_residual(const Options& o, std::int64_t in, std::
                                                           .in_unit = in_unit,
                                                           .stored_transposed = true});
 }
-
-class EmbedBlock : public nn::Block {
- public:
-  EmbedBlock(std::shared_ptr<nn::Embedding> token_embedding, std::shared_ptr<nn::Embedding> positions,
-             std::shared_ptr<nn::Dropout> dropout)
-      : token_embedding_(register_module("words", std::move(token_embedding))),
-        positions_(register_module("positions", std::move(positions))),
-        dropout_(register_module("dropout", std::move(dropout))) {
-    set_path("embed");
-  }
-  Tensors forward(Tensors inputs, const Context& context) override {
-    const auto& ids = inputs.at(0);
-    check_length(ids, positions_->options().vocabulary);
-    const auto* given = context.side.find("position_ids");
-    const auto positions = given == nullptr ? at::arange(ids.size(1), ids.options()).unsqueeze(0) : *given;
-    return {
-        dropout_->forward(token_embedding_->forward(ids, context) + positions_->forward(positions, context), context)};
-  }
-
- private:
-  std::shared_ptr<nn::Embedding> token_embedding_, positions_;
-  std::shared_ptr<nn::Unary> dropout_;
-};
 
 class DecoderLayer : public nn::Block {
  public:
@@ -105,26 +79,6 @@ class DecoderLayer : public nn::Block {
   std::shared_ptr<nn::Dropout> attention_dropout_, mlp_dropout_;
 };
 
-/// Scores of every token id for each token, by the embedding.
-class ScoresBlock : public nn::Block {
- public:
-  ScoresBlock(std::shared_ptr<nn::Unary> norm, std::shared_ptr<nn::Unary> tokens,
-              std::shared_ptr<nn::Embedding> token_embedding)
-      : norm_(register_module("norm", std::move(norm))),
-        tokens_(register_module("tokens", std::move(tokens))),
-        token_embedding_(register_module("words", std::move(token_embedding))) {
-    set_path("head");
-  }
-  Tensors forward(Tensors inputs, const Context& context) override {
-    const auto x = tokens_->forward(norm_->forward(inputs.at(0), context), context);
-    return {token_embedding_->scores(x, context, {})};
-  }
-
- private:
-  std::shared_ptr<nn::Unary> norm_, tokens_;
-  std::shared_ptr<nn::Embedding> token_embedding_;
-};
-
 }  // namespace
 
 Gpt2::Gpt2(const Options& o) {
@@ -132,14 +86,11 @@ Gpt2::Gpt2(const Options& o) {
   const auto token_embedding = model.register_module("wte", embedding(o, *o.vocab_size));
   const auto positions = model.register_module("wpe", embedding(o, *o.max_positions));
   const auto dropout = model.register_module("drop", std::make_shared<nn::Dropout>(*o.embedding_dropout));
-  add_block(std::make_shared<EmbedBlock>(token_embedding, positions, dropout));
+  add_embeddings({.tokens = token_embedding, .longest = *o.max_positions, .positions = positions, .dropout = dropout});
   auto& layers = submodule(model, "h");
   for (std::int64_t i = 0; i < *o.num_layers; ++i)
     add_block(layers.register_module(std::to_string(i), std::make_shared<DecoderLayer>(o)));
-  const auto last_norm = model.register_module("ln_f", norm(o));
-  const auto last = model.register_module("scored_tokens", std::make_shared<nn::AllTokens>());
-  add_block(std::make_shared<ScoresBlock>(last_norm, last, token_embedding));
-  finish();
+  add_head(model, model.register_module("ln_f", norm(o)), /*head=*/nullptr, token_embedding);
 }
 
 std::vector<nn::RedundantTensor> Gpt2::redundant_tensors() const {

@@ -1,24 +1,25 @@
-// Llama as a ModelKind: its options, and conversion from and to Hugging Face's config.json.
+// Llama as a ModelKind, and the base of the kinds that are built as it is.
 #pragma once
 
+#include "core/nn/hf_config.h"
 #include "core/nn/model_kind.h"
-#include "models/hf_config.h"
 #include "models/llama/options.h"
 
 namespace trireme::models::llama {
 
-const HfKeys& hf_keys();
-
 class Kind : public nn::ModelKindOf<Options> {
  public:
   Kind() : ModelKindOf(llama::fields()) {}
-  bool from_hf(void* options, const nlohmann::json& config, const std::string& file) const override;
-  [[nodiscard]] nlohmann::json to_hf(const void* options) const override;
+  [[nodiscard]] const nn::HfKeys& hf_keys() const override;
   [[nodiscard]] nn::Policy policy(const void* options) const override;
   [[nodiscard]] std::string default_task(const nn::DataSpec& /*data*/) const override { return "causal_lm"; }
 
  protected:
-  void resolve_for(Options& options, const nn::DataSpec& data) const override { llama::resolve(options, data); }
+  using ModelKindOf::ModelKindOf;
+  [[nodiscard]] nlohmann::json recognized(const nlohmann::json& config, const std::string& file) const override;
+  void read_from(Options& options, const nn::HfConfig& config) const override;
+  void write_to(const Options& options, nlohmann::json& config) const override;
+  void resolve_for(Options& options, const nn::DataSpec& data) const override { resolve_with(fields(), options, data); }
   [[nodiscard]] std::unique_ptr<nn::Model> make_model(const Options& options) const override;
 };
 

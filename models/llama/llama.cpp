@@ -4,13 +4,11 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 
 #include "core/nn/attention.h"
 #include "core/nn/embedding.h"
 #include "core/nn/gated_linear.h"
 #include "core/nn/rms_norm.h"
-#include "core/nn/tokens.h"
 #include "models/parts.h"
 
 namespace trireme::models::llama {
@@ -28,27 +26,12 @@ std::shared_ptr<nn::RmsNorm> rms_norm(const Options& o) {
   return std::make_shared<nn::RmsNorm>(*o.hidden_size, *o.rms_norm_eps);
 }
 
-class EmbedBlock : public nn::Block {
- public:
-  EmbedBlock(std::shared_ptr<nn::Embedding> token_embedding, std::int64_t most_tokens)
-      : token_embedding_(register_module("words", std::move(token_embedding))), most_tokens_(most_tokens) {
-    set_path("embed");
-  }
-  Tensors forward(Tensors inputs, const Context& context) override {
-    const auto& ids = inputs.at(0);
-    check_length(ids, most_tokens_);
-    return {token_embedding_->forward(ids, context)};
-  }
-
- private:
-  std::shared_ptr<nn::Unary> token_embedding_;
-  std::int64_t most_tokens_;
-};
-
 class DecoderLayer : public nn::Block {
  public:
   DecoderLayer(const Options& o, const std::shared_ptr<const nn::Rotary>& rotary) {
     const auto hidden = *o.hidden_size, inner = *o.intermediate_size, width = *o.num_heads * *o.head_size;
+    const bool mlp_bias = o.mlp_bias.value_or(false);
+    const auto norm_eps = o.query_key_norm ? o.rms_norm_eps : std::nullopt;
     // Hugging Face's names: the attention's output is a child of the attention, whose own layer has the projections.
     attention_ = register_module("self_attn", std::make_shared<nn::SelfAttention>(
                                                   nn::SelfAttention::Options{.hidden = hidden,
@@ -60,15 +43,16 @@ class DecoderLayer : public nn::Block {
                                                                              .init_std = *o.initializer_range,
                                                                              .causal = true,
                                                                              .names = {"q_proj", "k_proj", "v_proj"},
-                                                                             .rotary = rotary}));
+                                                                             .rotary = rotary,
+                                                                             .query_key_norm = norm_eps}));
     out_ = attention_->register_module("o_proj", projection(o, width, hidden, *o.attention_bias, *o.head_size));
     gated_ = register_module("mlp", std::make_shared<nn::GatedLinear>(
                                         nn::GatedLinear::Options{.in = hidden,
                                                                  .out = inner,
-                                                                 .bias = *o.mlp_bias,
+                                                                 .bias = mlp_bias,
                                                                  .init_std = *o.initializer_range,
                                                                  .activation = nn::activation_of(*o.hidden_act)}));
-    down_ = gated_->register_module("down_proj", projection(o, inner, hidden, *o.mlp_bias));
+    down_ = gated_->register_module("down_proj", projection(o, inner, hidden, mlp_bias));
     norm_before_ = register_module("input_layernorm", rms_norm(o));
     norm_after_ = register_module("post_attention_layernorm", rms_norm(o));
   }
@@ -85,29 +69,6 @@ class DecoderLayer : public nn::Block {
   std::shared_ptr<nn::Unary> out_, gated_, down_, norm_before_, norm_after_;
 };
 
-/// Scores of every token id for each token: by a layer of its own, or by the embedding.
-class ScoresBlock : public nn::Block {
- public:
-  ScoresBlock(std::shared_ptr<nn::Unary> norm, std::shared_ptr<nn::Unary> tokens, std::shared_ptr<nn::Linear> own,
-              std::shared_ptr<nn::Embedding> token_embedding)
-      : norm_(register_module("norm", std::move(norm))), tokens_(register_module("tokens", std::move(tokens))) {
-    if (own)
-      own_ = register_module("own", std::move(own));
-    else
-      token_embedding_ = register_module("words", std::move(token_embedding));
-    set_path("head");
-  }
-  Tensors forward(Tensors inputs, const Context& context) override {
-    const auto x = tokens_->forward(norm_->forward(inputs.at(0), context), context);
-    return {own_ ? own_->forward(x, context) : token_embedding_->scores(x, context, {})};
-  }
-
- private:
-  std::shared_ptr<nn::Unary> norm_, tokens_;
-  std::shared_ptr<nn::Linear> own_;
-  std::shared_ptr<nn::Embedding> token_embedding_;
-};
-
 }  // namespace
 
 Llama::Llama(const Options& o) : tied_(*o.tied) {
@@ -117,18 +78,14 @@ Llama::Llama(const Options& o) : tied_(*o.tied) {
                                                                              .features = *o.hidden_size,
                                                                              .init_std = *o.initializer_range,
                                                                              .padding_id = o.padding_id}));
-  add_block(std::make_shared<EmbedBlock>(token_embedding, *o.max_positions));
-  const auto rotary =
-      std::make_shared<const nn::Rotary>(nn::Rotary::Options{.head_size = *o.head_size, .theta = *o.rope_theta});
+  add_embeddings({.tokens = token_embedding, .longest = o.longest});
+  const auto rotary = std::make_shared<const nn::Rotary>(
+      nn::Rotary::Options{.head_size = *o.head_size, .theta = *o.rope_theta, .scaling = o.rope});
   auto& layers = submodule(model, "layers");
   for (std::int64_t i = 0; i < *o.num_layers; ++i)
     add_block(layers.register_module(std::to_string(i), std::make_shared<DecoderLayer>(o, rotary)));
   const auto norm = model.register_module("norm", rms_norm(o));
-  const auto last = model.register_module("scored_tokens", std::make_shared<nn::AllTokens>());
-  std::shared_ptr<nn::Linear> own;
-  if (!*o.tied) own = register_module("lm_head", projection(o, *o.hidden_size, *o.vocab_size, false));
-  add_block(std::make_shared<ScoresBlock>(norm, last, own, token_embedding));
-  finish();
+  add_head(model, norm, tied_ ? nullptr : projection(o, *o.hidden_size, *o.vocab_size, false), token_embedding);
 }
 
 std::vector<nn::RedundantTensor> Llama::redundant_tensors() const {

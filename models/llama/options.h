@@ -1,12 +1,15 @@
-// Options of Llama, as in [model] and in Hugging Face's config.json.
+// Options of Llama and of the models that are built as it is, as in [model] and in Hugging Face's config.json.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "core/base/fields.h"
 #include "core/nn/data_spec.h"
+#include "core/nn/rotary_scaling.h"
 
 namespace trireme::models::llama {
 
@@ -18,13 +21,27 @@ struct Options {
   std::optional<double> attention_dropout, rms_norm_eps, rope_theta, initializer_range;
   std::optional<bool> tied, attention_bias, mlp_bias;
 
-  // Set from the loaded weights; not a key of [model].
+  // Set from the kind, the loaded weights and the data; not keys of [model].
+  bool query_key_norm = false;
   std::int64_t padding_id = -1;
+  nn::RotaryScaling rope;
+  std::int64_t longest = 0;  ///< the most tokens of a sample
 };
 
+/// What the tables of these models differ in.
+struct Variant {
+  std::string name, text;
+  std::string size_text;                                    ///< what the key `size` says besides its values
+  Presets presets;                                          ///< without key
+  std::vector<std::pair<std::string, FieldValue>> implied;  ///< by config.json without the key, as in transformers
+};
+Fields<Options> fields_of(Variant variant);
+
+/// Llama's.
 const Fields<Options>& fields();
 
 /// @throws ConfigError
-void resolve(Options& options, const nn::DataSpec& data);
+void resolve_with(const Fields<Options>& fields, Options& options, const nn::DataSpec& data);
+inline void resolve(Options& options, const nn::DataSpec& data) { resolve_with(fields(), options, data); }
 
 }  // namespace trireme::models::llama

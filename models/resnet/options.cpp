@@ -4,6 +4,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/nn/model_kind.h"
 #include "models/parts.h"
 
 namespace trireme::models::resnet {
@@ -26,27 +27,29 @@ const Fields<Options>& fields() {
           .with("name", "resnet")
           .add("depth", &Options::depth,
                "Number of layers with weights: 18, 34, 50, 101 or 152. Unset: that of the loaded weights, else 50.",
-               {.min = 1, .max = 65536})
+               {.min = 1, .max = 65536, .stored = "", .implied = 50})
           .add("width", &Options::width,
                "Channels of the first convolution and of the first stage; the other stages have 2, 4 and 8 times as "
                "many. With 50 layers or more, a block's output has 4 times the channels of its stage. Unset: that of "
                "the "
                "loaded weights, else 64.",
-               {.min = 1, .max = 65536})
+               {.min = 1, .max = 65536, .implied = 64})
           .add("zero_init_residual", &Options::zero_init_residual,
-               "Whether the last norm of each block starts at zero, so that a new block passes its input on.")
+               "Whether the last norm of each block starts at zero, so that a new block passes its input on.",
+               {.stored = ""})
           .add("sync_batch_norm", &Options::sync_batch_norm,
                "Whether mean and variance are those of the microbatches of all data-parallel ranks together: with one "
                "microbatch a step, the result is then the same on any number of ranks. false: each rank has those of "
-               "its own microbatch.")
+               "its own microbatch.",
+               {.stored = ""})
           .add("channels_last", &Options::channels_last,
-               "Whether activations are [height, width, channels] in memory: faster on a CPU and on tensor cores.");
+               "Whether activations are [height, width, channels] in memory: faster on a CPU and on tensor cores.",
+               {.stored = ""});
   return table;
 }
 
 void resolve(Options& options, const nn::DataSpec& data) {
-  fill<std::int64_t>(options.depth, 50);
-  fill<std::int64_t>(options.width, 64);
+  nn::fill_unset(fields(), &options);
   depth_of(*options.depth);
   const auto& pixels = data.required_input(kPixels, "model \"resnet\"");
   if (pixels.shape.size() != 3 || pixels.varies())

@@ -43,10 +43,6 @@ inline PatchGrid grid_of(const nn::ImageSize& image, std::int64_t patch_size) {
 
 const Fields<Options>& fields();
 
-/// Replaces options.size by the sizes that it stands for; those that are set already override it.
-/// @throws ConfigError for an unknown size, and for one that all four sizes override
-void apply_size(Options& options);
-
 /// @throws ConfigError
 void resolve(Options& options, const nn::DataSpec& data);
 

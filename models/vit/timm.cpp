@@ -1,5 +1,7 @@
 #include "models/vit/timm.h"
 
+#include <fmt/format.h>
+
 #include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -7,7 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "models/hf_config.h"
+#include "core/base/error.h"
+#include "core/nn/model_kind.h"
 #include "models/vit/options.h"
 
 namespace trireme::models::vit {
@@ -84,13 +87,13 @@ nlohmann::json hf_config_of_timm(const nlohmann::json& values, const std::string
   if (!name.starts_with("vit_") && !name.starts_with("deit_")) return nullptr;
   const auto architecture = parse_architecture(name);
   if (!architecture)
-    HfConfig(fields(), values, file)
-        .refuse(fmt::format("is for \"{}\"; of timm's Vision Transformers, vit_SIZE_patchP_PIXELS and "
-                            "deit_SIZE_patchP_PIXELS are supported, with the size tiny, small, base or large",
-                            name));
+    throw ConfigError(
+        fmt::format("model.weights: {} is for \"{}\"; of timm's Vision Transformers, vit_SIZE_patchP_PIXELS and "
+                    "deit_SIZE_patchP_PIXELS are supported, with the size tiny, small, base or large",
+                    file, name));
   Options sizes;
   sizes.size = architecture->size;
-  apply_size(sizes);
+  nn::apply_preset(fields(), &sizes);
   return {{"hidden_size", *sizes.hidden_size},       {"num_hidden_layers", *sizes.num_layers},
           {"num_attention_heads", *sizes.num_heads}, {"intermediate_size", *sizes.intermediate_size},
           {"patch_size", architecture->patch},       {"image_size", architecture->pixels},

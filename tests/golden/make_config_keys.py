@@ -20,7 +20,7 @@ def main():
     versions = json.loads(OUT.read_text()) if OUT.exists() else {}
     versions[transformers.__version__] = {
         name: keys_of(getattr(transformers, name))
-        for name in ("BertConfig", "GPT2Config", "LlamaConfig", "ResNetConfig", "ViTConfig")}
+        for name in ("BertConfig", "GPT2Config", "LlamaConfig", "Qwen3Config", "ResNetConfig", "ViTConfig")}
     OUT.write_text(json.dumps(versions, indent=1, sort_keys=True) + "\n")
 
 

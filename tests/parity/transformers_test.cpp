@@ -246,11 +246,14 @@ std::vector<TrainedModel> all_trained() {
                          {{"num_key_value_heads", std::int64_t{2}}, {"attention_dropout", 0.1}}));
   all.push_back(selected("llama_tied", "llama", "causal_lm",
                          {{"num_key_value_heads", std::int64_t{1}}, {"tied", true}, {"attention_bias", true}}));
+  all.push_back(selected("qwen3", "qwen3", "causal_lm",
+                         {{"num_key_value_heads", std::int64_t{2}}, {"head_size", std::int64_t{6}}}));
   // A fused projection; heads that share keys and values; a layer that works on slices of the tokens; sharded logits.
   all.push_back(with_adapters(all, "fused", {.rank = 2, .alpha = 3, .dropout = 0.2, .target = {"c_attn", "down"}}));
   all.push_back(with_adapters(all, "llama_tied", {.rank = 3, .dropout = 0.1}));
   all.push_back(with_adapters(all, "bert_masked_lm",
                               {.rank = 2, .dropout = 0.2, .train = std::vector<std::string>{"embeddings.LayerNorm"}}));
+  all.push_back(with_adapters(all, "qwen3", {.rank = 2, .train = std::vector<std::string>{"k_norm"}}));
   all.push_back(
       with_adapters(all, "llama_untied", {.rank = 2, .alpha = 5, .target = {"v_proj", "up_proj", "lm_head"}}));
   return all;

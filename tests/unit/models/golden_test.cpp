@@ -15,6 +15,7 @@
 #include "core/checkpoint/safetensors.h"
 #include "core/nn/parameters.h"
 #include "core/nn/recompute.h"
+#include "core/nn/rotary.h"
 #include "models/llama/options.h"
 #include "tests/unit/checkpoint/folder.h"
 #include "trireme.h"
@@ -23,6 +24,8 @@ namespace trireme {
 namespace {
 
 constexpr double kGoldenBound = 1e-10;
+
+double size(const at::Tensor& t) { return t.norm().item<double>(); }
 
 struct Golden {
   const char *folder, *model, *task;
@@ -49,7 +52,6 @@ class GoldenModels : public testing::TestWithParam<Golden> {
   static std::string path(const std::string& file) {
     return fmt::format("{}/tests/golden/{}/{}", TRIREME_SOURCE_DIR, GetParam().folder, file);
   }
-  static double size(const at::Tensor& t) { return t.norm().item<double>(); }
 
   checkpoint::SafeTensors weights, expected;
   std::shared_ptr<nn::ModelKind> kind;
@@ -110,6 +112,61 @@ TEST_P(GoldenModels, ConfigJsonRoundTrip) {
   EXPECT_FALSE(kind->from_hf(again.get(), {{"model_type", "other"}}, "config.json"));
 }
 
+// What config.json says of rotary positions, in the ways of several versions of transformers: cosines and sines in
+// float64, what is written, and that it is read again.
+TEST(RotaryPositions, EqualHuggingFaces) {
+  const auto folder = std::string(TRIREME_SOURCE_DIR) + "/tests/golden/";
+  const checkpoint::SafeTensors expected(folder + "rope.safetensors");
+  nlohmann::json cases;
+  std::ifstream(folder + "rope.json") >> cases;
+  const auto kind = builtin_kinds().models.at("llama");
+  constexpr std::int64_t kTokens = 24;
+  const nn::DataSpec spec{.inputs = {{"input_ids", at::kLong, {10}}}, .targets = {{nn::kLabels, at::kLong, {10}}}};
+  for (const auto& [name, values] : cases.items()) {
+    SCOPED_TRACE(name);
+    auto config = values.at("config");
+    for (int round = 0; round < 2; ++round) {
+      models::llama::Options options;
+      ASSERT_TRUE(kind->from_hf(&options, config, "config.json"));
+      kind->resolve(&options, spec);
+      const nn::Rotary rotary({.head_size = *options.head_size, .theta = *options.rope_theta, .scaling = options.rope});
+      const auto x = at::zeros({1, 1, kTokens, *options.head_size}, at::kDouble);
+      const auto got = rotary.angles(x, 0, {.tokens = kTokens});
+      EXPECT_LE(size(got.cos - expected.read(name + ".cos")), kGoldenBound);
+      EXPECT_LE(size(got.sin - expected.read(name + ".sin")), kGoldenBound);
+      // A sequence rank has some of the sample's tokens.
+      const auto late = rotary.angles(x.narrow(2, 0, 8), kTokens - 8, {.tokens = kTokens});
+      EXPECT_LE(size(late.cos - expected.read(name + ".cos").narrow(0, kTokens - 8, 8)), kGoldenBound);
+      config = kind->to_hf(&options);
+      auto written = values.at("written");
+      written.erase("type");
+      EXPECT_EQ(config.at("rope_parameters"), written);
+    }
+  }
+}
+
+// Beyond max_positions the angles depend on the longest sample of a batch: it must be the same for all batches.
+TEST(RotaryPositions, DynamicOnesNeedSamplesOfOneLength) {
+  const auto kind = builtin_kinds().models.at("llama");
+  const nlohmann::json config{{"model_type", "llama"},
+                              {"hidden_size", 64},
+                              {"num_attention_heads", 4},
+                              {"max_position_embeddings", 10},
+                              {"rope_scaling", {{"type", "dynamic"}, {"factor", 3.0}}}};
+  const auto longest = [&](std::vector<nn::SampleTensor> inputs, std::optional<std::int64_t> of_user = {}) {
+    models::llama::Options options;
+    options.max_positions = of_user;
+    EXPECT_TRUE(kind->from_hf(&options, config, "config.json"));
+    kind->resolve(&options, {.inputs = std::move(inputs), .targets = {{nn::kLabels, at::kLong, {-1}}}});
+    return options.longest;
+  };
+  EXPECT_EQ(longest({{"input_ids", at::kLong, {30}}}), 30);
+  EXPECT_THROW(longest({{"input_ids", at::kLong, {31}}}), ConfigError);
+  EXPECT_EQ(longest({{"input_ids", at::kLong, {-1}}}), 10);
+  EXPECT_THROW(longest({{"input_ids", at::kLong, {30}}, {"position_ids", at::kLong, {30}}}), ConfigError);
+  EXPECT_THROW(longest({{"input_ids", at::kLong, {30}}}, 30), ConfigError);
+}
+
 // transformers 5 uses both tensors then, although config.json ties them.
 TEST(TiedLlama, AFileWithAnotherHead) {
   const auto folder = std::string(TRIREME_SOURCE_DIR) + "/tests/golden/llama_tied/";
@@ -150,12 +207,14 @@ TEST(TiedLlama, AFileWithAnotherHead) {
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Folders, GoldenModels,
-    testing::Values(Golden{"bert_masked_lm", "bert", "masked_lm"}, Golden{"bert_sequence", "bert", "classification", 4},
-                    Golden{"bert_token", "bert", "classification", 4}, Golden{"gpt2", "gpt2", "causal_lm"},
-                    Golden{"llama_untied", "llama", "causal_lm"}, Golden{"llama_tied", "llama", "causal_lm"}),
-    [](const auto& value) { return value.param.folder; });
+INSTANTIATE_TEST_SUITE_P(Folders, GoldenModels,
+                         testing::Values(Golden{"bert_masked_lm", "bert", "masked_lm"},
+                                         Golden{"bert_sequence", "bert", "classification", 4},
+                                         Golden{"bert_token", "bert", "classification", 4},
+                                         Golden{"gpt2", "gpt2", "causal_lm"}, Golden{"qwen3", "qwen3", "causal_lm"},
+                                         Golden{"llama_untied", "llama", "causal_lm"},
+                                         Golden{"llama_tied", "llama", "causal_lm"}),
+                         [](const auto& value) { return value.param.folder; });
 
 }  // namespace
 }  // namespace trireme

@@ -4,6 +4,7 @@
 #include "core/nn/parameters.h"
 #include "models/bert/bert.h"
 #include "models/llama/llama.h"
+#include "models/qwen3/kind.h"
 
 namespace trireme::models {
 namespace {
@@ -30,6 +31,14 @@ TEST(Presets, HaveTheNumbersOfParametersOfThePublishedModels) {
   } llamas[] = {{"1b", true, 1235814400}, {"3b", true, 3212749824}, {"8b", false, 8030261248}};
   for (const auto& l : llamas)
     EXPECT_EQ((parameters_of<llama::Llama, llama::Options>(l.size, l.tied, llama::resolve)), l.count) << l.size;
+  for (const auto& [size, count] :
+       {std::pair{"0.6b", std::int64_t{596049920}}, {"4b", 4022468096}, {"8b", 8190735360}}) {
+    const qwen3::Kind kind;
+    llama::Options options;
+    options.size = size;
+    kind.resolve(&options, kTexts);
+    EXPECT_EQ(nn::parameter_count(*kind.make(&options)), count) << size;
+  }
 }
 
 }  // namespace

@@ -1,0 +1,21 @@
+// Qwen3 (Yang et al., "Qwen3 Technical Report", 2025), the dense ones, as a ModelKind: a Llama with norms of queries
+// and keys, equal to Hugging Face's Qwen3ForCausalLM.
+#pragma once
+
+#include "models/llama/kind.h"
+
+namespace trireme::models::qwen3 {
+
+const Fields<llama::Options>& fields();
+
+class Kind : public llama::Kind {
+ public:
+  Kind() : llama::Kind(qwen3::fields()) {}
+  [[nodiscard]] const nn::HfKeys& hf_keys() const override;
+
+ protected:
+  void read_from(llama::Options& options, const nn::HfConfig& config) const override;
+  void resolve_for(llama::Options& options, const nn::DataSpec& data) const override;
+};
+
+}  // namespace trireme::models::qwen3
