@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/nn/batch_norm.h"
 #include "core/nn/block.h"
+#include "core/nn/sums_over_ranks.h"
 
 namespace trireme {
 namespace {
@@ -32,8 +32,7 @@ void check_norms(nn::Model& model, const data::Loader& loader) {
   const auto last = options.drop_last ? 0 : loader.size() % options.global_batch;
   if (last == 0 || last >= options.dp_size) return;
   model.apply([&](torch::nn::Module& module) {
-    const auto* norm = dynamic_cast<nn::BatchNorm*>(&module);
-    if (norm != nullptr && norm->options().synchronised)
+    if (nn::summing_layer(module) != nullptr)
       throw ConfigError(
           fmt::format("Accelerator::prepare(): the last batch of a loader has {} samples for {} data-parallel ranks, "
                       "but the model's synchronised batch normalisation needs one on each of them; set drop_last = "

@@ -20,8 +20,8 @@
 #include "core/booster/sample_exchange.h"
 #include "core/booster/task_criterion.h"
 #include "core/comm/flight/recorder.h"
-#include "core/nn/batch_norm.h"
 #include "core/nn/block.h"
+#include "core/nn/sums_over_ranks.h"
 
 namespace trireme {
 namespace {
@@ -153,7 +153,8 @@ Boosted Booster::boost(BoostInputs inputs) {
   boost_model(std::move(inputs.source), run);
   run.loader = std::make_unique<data::Loader>(std::move(inputs.data), training_options(run));
   if (train.ema_decay) run.average = std::make_unique<WeightAverage>(*run.model, *train.ema_decay);
-  run.criterion = TaskCriterion(run.task, run.sharded_logits.cross_entropy);
+  const TaskCriterion of_task(run.task, run.sharded_logits.cross_entropy);
+  run.criterion = {of_task, of_task.overwriting()};
   return run;
 }
 
@@ -177,7 +178,7 @@ void Booster::boost_model(ModelSource source, Boosted& run) {
   run.inputs.is_first = result.reads_inputs;
   run.inputs.all_first = least_of(world_, {run.inputs.is_first ? 1 : 0, 0}).front() != 0;
   run.inputs.exchange = make_sample_exchange(options_.loading, *mesh_, run.inputs.is_first);
-  synchronise_norms(run.model->module());
+  connect_sums(run.model->module());
   run.optimizer->set_buffer_sync(std::make_shared<BufferSync>(run.model->module(), *mesh_, result.broadcasts_buffers));
   run.optimizer->set_after_first_step([&world = world_] { world.end_first_step(); });
   run.sharded_logits = std::move(result.sharded_logits);
@@ -199,13 +200,13 @@ data::LoaderOptions Booster::training_options(const Boosted& run) const {
 
 void Boosted::set_global_weight(data::StepBatch& batch) const { weigh(*task, booster->data_group(), batch); }
 
-/// Connects synchronised layers to the ranks that share the batch.
-void Booster::synchronise_norms(nn::Model& model) {
+/// Connects layers that sum over the ranks of the batch to these ranks.
+void Booster::connect_sums(nn::Model& model) {
   const auto& group = data_group();
   if (group.size() == 1) return;
   model.apply([&group](torch::nn::Module& module) {
-    if (auto* norm = dynamic_cast<nn::BatchNorm*>(&module); norm != nullptr && norm->options().synchronised)
-      norm->sum_over_ranks.replace([group](at::Tensor values) { group.all_reduce(std::move(values)); });
+    if (auto* layer = nn::summing_layer(module))
+      layer->sum_over_ranks = [group](at::Tensor values) { group.all_reduce(std::move(values)); };
   });
 }
 
@@ -218,11 +219,8 @@ Epochs Boosted::epochs(std::optional<std::int64_t> count) {
 
 at::Tensor Boosted::forward_backward(const data::StepBatch& batch, std::vector<nn::Tensors>* outputs) {
   model->train(true);
-  // A program may have put a criterion of its own in this one's place, which may read the outputs.
-  const auto* own = criterion.target<TaskCriterion>();
-  if (own != nullptr && outputs == nullptr && model->module().releases_outputs())
-    return model->forward_backward(batch, own->overwriting(), *optimizer, outputs);
-  return model->forward_backward(batch, criterion, *optimizer, outputs);
+  const bool released = outputs == nullptr && model->module().releases_outputs();
+  return model->forward_backward(batch, released ? criterion.overwriting() : criterion, *optimizer, outputs);
 }
 
 Executed Boosted::execute_pipeline(const data::StepBatch& batch, ExecuteOptions what) {

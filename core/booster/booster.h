@@ -170,7 +170,7 @@ class Booster {
 
  private:
   friend Boosted;
-  void synchronise_norms(nn::Model& model);
+  void connect_sums(nn::Model& model);
   [[nodiscard]] data::LoaderOptions training_options(const Boosted& run) const;
   void boost_model(ModelSource source, Boosted& run);
 

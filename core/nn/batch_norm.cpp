@@ -43,7 +43,7 @@ struct Statistics {
 };
 
 /// The second pass over x, for the variance, keeps the precision that a sum of squares would lose.
-Statistics statistics_of(const at::Tensor& x, const BatchNorm::SumOverRanks::Function& sum_over_ranks) {
+Statistics statistics_of(const at::Tensor& x, const SumsOverRanks::Sum& sum_over_ranks) {
   const auto values = x.numel() / x.size(1);
   auto sums = at::cat({channel_sums(x), at::full({1}, values, x.options())});
   sum_over_ranks(sums);
@@ -61,7 +61,7 @@ Statistics statistics_of(const at::Tensor& x, const BatchNorm::SumOverRanks::Fun
 struct Normalise : torch::autograd::Function<Normalise> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
                             const at::Tensor& mean, const at::Tensor& scale, const at::Tensor& count,
-                            const std::shared_ptr<BatchNorm::SumOverRanks::Function>& sum_over_ranks) {
+                            const std::shared_ptr<SumsOverRanks::Sum>& sum_over_ranks) {
     ctx->save_for_backward({x, weight, mean, scale, count});
     save_state(ctx, sum_over_ranks);
     return at::addcmul(beside(bias, x), x - beside(mean, x), beside(scale * weight, x));
@@ -76,7 +76,7 @@ struct Normalise : torch::autograd::Function<Normalise> {
     at::Tensor d_x;
     if (ctx->needs_input_grad(0)) {  // on all ranks or on none
       auto sums = at::cat({d_bias, d_weight});
-      (*saved_state<BatchNorm::SumOverRanks::Function>(ctx))(sums);
+      (*saved_state<SumsOverRanks::Sum>(ctx))(sums);
       const auto means = (sums / count).chunk(2);
       d_x = (dy - beside(means[0], x) - normal * beside(means[1], x)) * beside(scale * weight, x);
     }
@@ -86,7 +86,7 @@ struct Normalise : torch::autograd::Function<Normalise> {
 
 }  // namespace
 
-BatchNorm::BatchNorm(const Options& options) : sum_over_ranks([](const at::Tensor&) {}), options_(options) {
+BatchNorm::BatchNorm(const Options& options) : options_(options) {
   declare("weight", weight, {options.channels}, options.starts_at_zero ? Init::zeros() : Init::ones());
   declare("bias", bias, {options.channels}, Init::zeros());
   running_mean = register_buffer("running_mean", at::zeros({options.channels}));
@@ -101,7 +101,7 @@ at::Tensor BatchNorm::compute(const at::Tensor& x, const Context& context) {
   // 16 bits have neither the range nor the precision for sums over a batch; LibTorch's kernel then sums in 32 itself.
   const auto type = x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
   const auto w = weight.to(type), b = bias.to(type);
-  if (!context.training || !sum_over_ranks.replaced()) return alone(x, w, b, context.training);
+  if (!context.training || !sum_over_ranks) return alone(x, w, b, context.training);
   return over_ranks(x.to(type), w, b).to(x.scalar_type());
 }
 
@@ -121,7 +121,7 @@ at::Tensor BatchNorm::over_ranks(const at::Tensor& x, const at::Tensor& w, const
   at::Tensor scale;
   {
     const at::NoGradGuard no_grad;
-    batch = statistics_of(x.detach(), sum_over_ranks.function());
+    batch = statistics_of(x.detach(), sum_over_ranks);
     scale = (batch.variance + options_.eps).rsqrt();
     // As in alone(), one value changes no running statistics; the host does not know the count of all ranks.
     const auto tracks = batch.count.gt(1);
@@ -132,8 +132,7 @@ at::Tensor BatchNorm::over_ranks(const at::Tensor& x, const at::Tensor& w, const
     const auto unbiased = batch.variance * (batch.count / (batch.count - 1).clamp_min(1));
     running_var.lerp_(unbiased.to(type), momentum);
   }
-  return Normalise::apply(x, w, b, batch.mean, scale, batch.count,
-                          std::make_shared<SumOverRanks::Function>(sum_over_ranks.function()));
+  return Normalise::apply(x, w, b, batch.mean, scale, batch.count, std::make_shared<Sum>(sum_over_ranks));
 }
 
 }  // namespace trireme::nn

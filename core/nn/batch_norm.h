@@ -9,6 +9,7 @@
 #include <cstdint>
 
 #include "core/nn/layer.h"
+#include "core/nn/sums_over_ranks.h"
 
 namespace trireme::nn {
 
@@ -17,7 +18,7 @@ namespace trireme::nn {
 /// (int64, 0-dim) as zero. running_var is unbiased: divided by the number of values less one. Sums and running
 /// statistics have at least float32, in every precision of the run. A batch with one value per channel has no variance
 /// and changes no running statistics.
-class BatchNorm : public Unary {
+class BatchNorm : public Unary, public SumsOverRanks {
  public:
   struct Options {
     std::int64_t channels;
@@ -27,12 +28,7 @@ class BatchNorm : public Unary {
     bool starts_at_zero = false;  ///< weight starts as zeros, so the output is zero at first
   };
   explicit BatchNorm(const Options& options);
-  [[nodiscard]] const Options& options() const { return options_; }
-
-  /// Sums a tensor in place over the ranks whose batches are one batch: this rank alone. The Booster replaces it for a
-  /// synchronised layer.
-  using SumOverRanks = Replaceable<void(at::Tensor values)>;
-  SumOverRanks sum_over_ranks;
+  [[nodiscard]] bool needs_sums() const override { return options_.synchronised; }
 
   at::Tensor weight, bias, running_mean, running_var, num_batches_tracked;
 

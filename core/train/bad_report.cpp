@@ -21,9 +21,9 @@
 #include "core/base/error.h"
 #include "core/base/json_parse.h"
 #include "core/comm/text.h"
-#include "core/nn/batch_norm.h"
 #include "core/nn/block.h"
 #include "core/nn/parameters.h"
+#include "core/nn/sums_over_ranks.h"
 
 namespace trireme::train {
 namespace {
@@ -196,10 +196,7 @@ class Replay {
 /// Whether a sample's forward pass depends on other ranks' samples.
 bool mixes_samples_of_ranks(const Boosted& run) {
   bool mixes = false;
-  run.model->module().apply([&](torch::nn::Module& module) {
-    const auto* norm = dynamic_cast<nn::BatchNorm*>(&module);
-    mixes = mixes || (norm != nullptr && norm->options().synchronised);
-  });
+  run.model->module().apply([&](torch::nn::Module& module) { mixes = mixes || nn::summing_layer(module) != nullptr; });
   return mixes && run.booster->data_group().size() > 1;
 }
 

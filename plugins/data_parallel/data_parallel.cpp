@@ -8,8 +8,8 @@
 #include "core/base/text.h"
 #include "core/booster/plugin_entry.h"
 #include "core/comm/world.h"
-#include "core/nn/batch_norm.h"
 #include "core/nn/block.h"
+#include "core/nn/sums_over_ranks.h"
 #include "plugins/common_options.h"
 #include "plugins/data_parallel/data_parallel_model.h"
 
@@ -42,7 +42,7 @@ void check_layout(const config::Table* section, std::int64_t replicas, int ranks
 void check_norms(const nn::Model& model, std::int64_t replicas) {
   if (replicas == 1) return;
   for (const auto& module : model.modules())
-    if (const auto* norm = dynamic_cast<const nn::BatchNorm*>(module.get()); norm && norm->options().synchronised)
+    if (nn::summing_layer(*module) != nullptr)
       throw ConfigError(
           "model.sync_batch_norm: the plugin \"data_parallel\" normalises the samples of each replica by themselves, "
           "so "

@@ -1,12 +1,14 @@
 // Synchronised nn::BatchNorm: every layout has the statistics of one process on the whole global batch.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/batch_norm.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/norm.h>
 
 #include "core/nn/batch_norm.h"
 #include "core/nn/block.h"
 #include "core/nn/linear.h"
+#include "core/nn/sums_over_ranks.h"
 #include "tests/parity/buffers.h"
 
 namespace trireme::tests::buffers {
@@ -106,6 +108,33 @@ TEST_P(SynchronisedNorms, EqualOneProcess) {
       EXPECT_LE((got.at(name) - want.detach()).abs().max().item<double>(), 1e-9) << name << " of " << global;
     }
   }
+}
+
+/// A layer of one's own that counts the samples of all ranks.
+class Counting : public nn::Block, public nn::SumsOverRanks {
+ public:
+  nn::Tensors forward(nn::Tensors inputs, const nn::Context&) override {
+    seen = at::full({1}, inputs.front().size(0), at::kDouble);
+    if (sum_over_ranks) sum_over_ranks(seen);
+    return inputs;
+  }
+  at::Tensor seen;
+};
+
+class CountingNet : public NormedNet {
+ public:
+  CountingNet() : counting(register_module("counting", std::make_shared<Counting>())) { add_block(counting); }
+  std::shared_ptr<Counting> counting;
+};
+
+TEST(LayersThatSumOverRanks, AreConnectedWithoutBeingKnown) {
+  const auto net = std::make_shared<CountingNet>();
+  const Plug plug{"torch_ddp", "torch_ddp", ""};
+  auto options = options_of(plug);
+  options.train.micro_batch = kGlobal;
+  Training training(plug, net, "", options);
+  training.train_to(1);
+  EXPECT_EQ(net->counting->seen.item<double>(), kGlobal);
 }
 
 /// In 16-bit precisions the sums and the running statistics are float32, so both stay near those of float64.
