@@ -1,5 +1,6 @@
 #include "plugins/sharded.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -20,7 +21,16 @@ std::optional<at::ScalarType> dtype_of(const std::string& name) {
   return std::nullopt;
 }
 
-zero::ShardedOptions sharded(const ShardedPluginOptions& keys, const ShardedPlan& plan) {
+/// Ranks that differ only along an axis that sums gradients but no losses, such as sp, have the same loss: the first
+/// one's counts.
+bool counts_loss(const comm::Mesh& mesh) {
+  const auto losses = mesh.axes(&comm::AxisKind::sums_losses), gradients = mesh.axes(&comm::AxisKind::sums_gradients);
+  return std::all_of(gradients.begin(), gradients.end(), [&](const std::string& axis) {
+    return mesh.coordinate(axis) == 0 || std::find(losses.begin(), losses.end(), axis) != losses.end();
+  });
+}
+
+zero::ShardedOptions sharded(const ShardedPluginOptions& keys, const ShardedPlan& plan, const comm::Mesh& mesh) {
   zero::ShardedOptions out;
   out.partition_gradients = plan.stage >= 2;
   out.overlap_reduce = keys.overlap_communication;
@@ -29,7 +39,7 @@ zero::ShardedOptions sharded(const ShardedPluginOptions& keys, const ShardedPlan
   out.cast_inputs = plan.cast_inputs;
   out.hold_gradients = plan.hold_gradients;
   out.deferred_group = plan.deferred_group;
-  out.counts_loss = plan.counts_loss;
+  out.counts_loss = counts_loss(mesh);
   out.communication_dtype = dtype_of(keys.communication_dtype);
   out.accumulation_dtype = dtype_of(keys.grad_accum_dtype);
   return out;
@@ -147,7 +157,8 @@ Sharded boost_sharded(const Plugin& plugin, const ModelSource& source, const Boo
   const auto device = mesh.world().device();
   const Zero3Options none, &zero3 = plan.zero3 != nullptr ? *plan.zero3 : none;
   zero::freeze(*source.model, options.optimizer);
-  const zero::ReductionPlan reduction(*source.model, mesh, plan.partition);
+  const auto partition = plan.stage > 0 ? mesh.axes(&comm::AxisKind::partitions_state) : std::vector<std::string>();
+  const zero::ReductionPlan reduction(*source.model, mesh, partition);
   const int data_ranks = mesh.group(&comm::AxisKind::splits_samples).size();
   auto in_memory = zero::weights_options(options, keys.master_weights, device);
   in_memory.pin = zero3.pin_memory;
@@ -158,11 +169,11 @@ Sharded boost_sharded(const Plugin& plugin, const ModelSource& source, const Boo
   auto weights = zero::make_weights(source, in_memory, std::move(memory.buckets), std::move(memory.residencies), log);
   std::unique_ptr<zero::ShardedModel> model;
   if (plan.stage < 3) {
-    model =
-        std::make_unique<zero::ShardedModel>(source.model, std::move(weights), options, sharded(keys, plan), device);
+    model = std::make_unique<zero::ShardedModel>(source.model, std::move(weights), options, sharded(keys, plan, mesh),
+                                                 device);
   } else {
     auto of_chunks = std::make_unique<zero::GatheredModel>(
-        source.model, std::move(weights), options, sharded(keys, plan), device,
+        source.model, std::move(weights), options, sharded(keys, plan, mesh), device,
         static_cast<std::size_t>(zero3.max_prefetch), std::move(memory.chunk_manager));
     if (const auto* manager = of_chunks->chunk_manager()) of_chunks->note(manager->describe());
     model = std::move(of_chunks);

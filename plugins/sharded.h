@@ -49,10 +49,8 @@ struct ShardedPlan {
                                         ///< model
   const Zero3Options* zero3 = nullptr;  ///< of stage 3
   bool cast_inputs = true;
-  bool hold_gradients = false;           ///< stages 2 and 3: hold gradients over the microbatches of a step
-  bool check_reduction = false;          ///< stage 0: compare the ranks' gradients in each step
-  bool counts_loss = true;               ///< false: another rank has the same loss, and gradients are summed over both
-  std::vector<std::string> partition{};  ///< mesh axes over which buckets are partitioned; empty: they are not
+  bool hold_gradients = false;   ///< stages 2 and 3: hold gradients over the microbatches of a step
+  bool check_reduction = false;  ///< stage 0: compare the ranks' gradients in each step
   /// The gradient group of a parameter, see zero/grad_sync.h; empty: one backward pass completes all gradients.
   std::function<int(const std::string& name)> gradient_group_of{};
   std::optional<int> deferred_group{};

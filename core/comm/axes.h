@@ -19,6 +19,8 @@ struct AxisKind {
   /// Each rank computes a part of every gradient, except of parameters that are sharded along the axis; the parts are
   /// summed over the axis.
   bool sums_gradients = false;
+  /// Of an axis that sums gradients: ZeRO partitions gradients and optimizer state over it.
+  bool partitions_state = false;
   /// Each rank computes a part of the loss, and of an evaluation's counts; the parts are summed over the axis.
   bool sums_losses = false;
   /// Each rank holds other parameters, or other parts of them.

@@ -47,7 +47,10 @@ class OneMessageModel : public trireme::ReplicatedModel {
 class OneMessage : public trireme::ReplicatedOptimizer {
  public:
   OneMessage(OneMessageModel& model, const trireme::BoostOptions& options, trireme::comm::Mesh& mesh, bool half)
-      : ReplicatedOptimizer(model.parameters(), options, mesh), model_(model), group_(mesh.group("dp")), half_(half) {}
+      : ReplicatedOptimizer(model.parameters(), options, mesh),
+        model_(model),
+        group_(mesh.group(&trireme::comm::AxisKind::sums_gradients)),
+        half_(half) {}
 
   void backward(const at::Tensor& loss_sum, const at::Tensor& global_weight) override {
     ReplicatedOptimizer::backward(loss_sum, global_weight);

@@ -41,8 +41,7 @@ BoostResult Gemini::boost(ModelSource source, const BoostOptions& given, comm::M
   ShardedPluginOptions keys;
   static_cast<ZeroOptions&>(keys) = options_;
   keys.overlap_communication = options_.enable_async_reduce;
-  const ShardedPlan plan{
-      .stage = 3, .zero3 = &options_, .hold_gradients = options_.enable_gradient_accumulation, .partition = {"dp"}};
+  const ShardedPlan plan{.stage = 3, .zero3 = &options_, .hold_gradients = options_.enable_gradient_accumulation};
   auto result = boost_sharded(*this, source, with_section(*this, options_, given), keys, plan, mesh, log);
   return {.model = std::move(result.model),
           .optimizer = std::move(result.optimizer),

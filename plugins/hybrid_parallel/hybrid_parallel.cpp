@@ -58,10 +58,10 @@ void agree_on_values(nn::Model& model, const comm::Group& group, c10::Device dev
 }  // namespace
 
 /// "pp = 2 and tp = 2": the sizes above 1 of the axes other than data parallelism.
-static std::string taken(const HybridParallelOptions& o) {
+static std::string taken(const comm::Axes& axes) {
   std::vector<std::string> sizes;
-  for (const auto& [name, size] : {std::pair{"pp", o.pp_size}, std::pair{"sp", sp_of(o)}, std::pair{"tp", o.tp_size}})
-    if (size > 1) sizes.push_back(fmt::format("{} = {}", name, size));
+  for (const auto& [kind, size] : axes)
+    if (size > 1 && !kind.splits_samples) sizes.push_back(fmt::format("{} = {}", kind.name, size));
   return text::join(sizes, " and ");
 }
 
@@ -76,11 +76,11 @@ void HybridParallel::check(const RunSettings& run) const {
                  "is false, but enable_all_optimization = true turns it on; remove one of the two");
   if (world_size % inner_of(o) != 0) {
     const char* key = o.tp_size > 1 ? "tp_size" : o.pp_size > 1 ? "pp_size" : "sp_size";
-    config::fail(
-        section, key,
-        fmt::format("ranks = dp x pp x sp x tp, but {} is not a multiple of {} ({}); start {} ranks, or "
-                    "choose sizes whose product divides {}",
-                    world_size, inner_of(o), taken(o), (world_size / inner_of(o) + 1) * inner_of(o), world_size));
+    config::fail(section, key,
+                 fmt::format("ranks = dp x pp x sp x tp, but {} is not a multiple of {} ({}); start {} ranks, or "
+                             "choose sizes whose product divides {}",
+                             world_size, inner_of(o), taken(axes(world_size)),
+                             (world_size / inner_of(o) + 1) * inner_of(o), world_size));
   }
   const auto dp = world_size / inner_of(o);
   // Gradients are summed over the data- and sequence-parallel ranks, and ZeRO partitions over them.
@@ -89,7 +89,7 @@ void HybridParallel::check(const RunSettings& run) const {
     config::fail(
         section, "zero_stage",
         fmt::format("has no effect: {} leaves no data-parallel ranks to partition over; remove it, or start {} ranks",
-                    taken(o), 2 * world_size));
+                    taken(axes(world_size)), 2 * world_size));
   check_replicas(section, o.extra_dp_size, dp, sp_of(o), "zero_stage = 0");
   if (o.overlap_allgather && o.zero_stage == 0)
     config::fail(section, "overlap_allgather",
@@ -100,7 +100,7 @@ void HybridParallel::check(const RunSettings& run) const {
           section, key,
           fmt::format(
               "has no effect: {} leaves no data-parallel ranks to reduce gradients over; remove it, or start {} ranks",
-              taken(o), 2 * world_size));
+              taken(axes(world_size)), 2 * world_size));
   if (o.tp_size == 1 && !o.parallel_output)
     config::fail(section, "parallel_output", "has no effect: tp_size is 1, so logits are not split; remove it");
   if (dp == 1 && !o.dp_outside)
@@ -263,10 +263,7 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
                    .bucket_mi = options_.zero_bucket_size_in_m,
                    .zero3 = &zero3,
                    .hold_gradients = options_.enable_gradient_accumulation,
-                   .check_reduction = options_.check_reduction,
-                   .counts_loss = mesh.coordinate("sp") == 0};
-  // Ranks that share the tokens of a sample each have a part of every gradient, like ranks that share samples.
-  if (options_.zero_stage > 0) plan.partition = {"dp", "sp"};
+                   .check_reduction = options_.check_reduction};
   StagePlan stages;
   std::vector<bool> recomputed;
   std::string kernels;

@@ -59,8 +59,7 @@ BoostResult LowLevelZero::boost(ModelSource source, const BoostOptions& given, c
   const ShardedPlan plan{.stage = static_cast<int>(options_.stage),
                          .bucket_mi = options_.reduce_bucket_size_in_m,
                          .cast_inputs = options_.cast_inputs,
-                         .hold_gradients = options_.no_sync,
-                         .partition = {"dp"}};
+                         .hold_gradients = options_.no_sync};
   auto result = boost_sharded(*this, source, with_section(*this, options_, given), options_, plan, mesh, log);
   return {.model = std::move(result.model),
           .optimizer = std::move(result.optimizer),

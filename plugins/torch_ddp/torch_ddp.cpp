@@ -53,7 +53,7 @@ BoostResult TorchDdp::boost(ModelSource source, const BoostOptions& options, com
   const auto device = mesh.world().device();
   const auto from_first_rank = not_drawn(source);
   auto parameters = materialize_whole(source, options, device, log);
-  const auto& group = mesh.group("dp");
+  const auto& group = mesh.group(&comm::AxisKind::sums_gradients);
   std::unique_ptr<ReplicatedModel> model;
   if (group.size() == 1) {
     model = std::make_unique<ReplicatedModel>(std::move(source.model), std::move(parameters), options, device);

@@ -108,6 +108,7 @@ TEST_P(ReducingRanksTest, ShardedAlongAnAxisThatReplicatesTheOthers) {
                                .title = "expert-parallel ranks",
                                .splits_samples = true,
                                .sums_gradients = true,
+                               .partitions_state = true,
                                .sums_losses = true};
   comm::Mesh mesh(world(), {{"dp", ranks / kExperts}, {experts, kExperts}});
   BoostOptions options{.train = {.precision = "fp64", .max_norm = kMaxNorm}, .optimizer = {.lr = kRate}, .seed = 7};
@@ -116,8 +117,8 @@ TEST_P(ReducingRanksTest, ShardedAlongAnAxisThatReplicatesTheOthers) {
   const auto model = std::make_shared<Routed>();
   const auto expert = mesh.coordinate("ep");
   model->experts->cut("weight", 0, {{expert, expert + 1}}, "ep");
-  const zero::ReductionPlan reduction(*model, mesh,
-                                      stage == 0 ? std::vector<std::string>{} : std::vector<std::string>{"dp", "ep"});
+  const zero::ReductionPlan reduction(
+      *model, mesh, stage == 0 ? std::vector<std::string>{} : mesh.axes(&comm::AxisKind::partitions_state));
   const zero::BucketRules rules{.elements = 16, .ranks = &reduction};
   auto buckets = stage == 3 ? zero::plan_chunks(*model, rules) : zero::plan_buckets(nn::declarations(*model), rules);
   std::set<int> sizes;
