@@ -109,6 +109,40 @@ TEST(Booster, EachRunHasInputsOfItsOwn) {
   EXPECT_EQ(plain.loader_options().side_inputs, std::vector<std::string>());
 }
 
+/// A model that reads its outputs no more once it has returned them.
+class Releasing : public nn::Model {
+ public:
+  Releasing() { add_block(register_module("line", std::make_shared<Line>())); }
+  std::vector<std::string> input_names() const override { return {"x"}; }
+  bool releases_outputs() const override { return true; }
+};
+
+TEST(Booster, OnlyOutputsThatNobodyReadsMayBeOverwritten) {
+  const auto world = launch();
+  Booster booster(*world, std::make_unique<Bare>(), {.train = {.global_batch = 4, .micro_batch = 4}});
+  for (const bool releases : {true, false}) {
+    auto inputs = zero_inputs();
+    if (releases) inputs.source.model = std::make_shared<Releasing>();
+    auto run = booster.boost(std::move(inputs));
+    run.loader->start_epoch(0);
+    const auto batch = *run.loader->next();
+    std::string called;
+    const auto calls = [&called](const char* name) {
+      return [&called, name](const nn::Tensors& outputs, const data::Batch&) {
+        called += name;
+        return outputs[0].sum();
+      };
+    };
+    std::vector<nn::Tensors> outputs;
+    run.criterion = Criterion(calls("plain "), calls("overwriting "));
+    run.forward_backward(batch);
+    run.forward_backward(batch, &outputs);
+    run.criterion = calls("own");  // a program's may read the outputs
+    run.forward_backward(batch);
+    EXPECT_EQ(called, releases ? "overwriting plain own" : "plain plain own");
+  }
+}
+
 TEST(Booster, GoesThroughTheEpochsThatAreLeft) {
   const auto world = launch();
   struct Row {
