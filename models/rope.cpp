@@ -62,7 +62,7 @@ nlohmann::json with_rope_parameters(nlohmann::json values, const std::string& fi
 RotaryScaling read_rope(const HfConfig& config, std::int64_t max_positions) {
   RotaryScaling out;
   const auto values = config.value(kRope);
-  if (values.is_null()) return out;
+  if (values.is_null() || values.empty()) return out;
   const auto& types = rope_fields().find(kType)->rules.choices;
   if (std::find(types.begin(), types.end(), values.at(kType)) == types.end())
     config.refuse(fmt::format("has rotary positions of the type {}; only {} are supported", values.at(kType).dump(),

@@ -21,6 +21,7 @@
 #include "core/booster/task_criterion.h"
 #include "core/booster/torch_optimizer.h"
 #include "core/comm/flight/recorder.h"
+#include "core/config/table.h"
 #include "core/nn/block.h"
 #include "core/nn/sums_over_ranks.h"
 
@@ -150,8 +151,13 @@ Boosted Booster::boost(BoostInputs inputs) {
   // The loader's options are checked before anything large is made.
   const auto steps = train.epochs * data::steps_per_epoch(*inputs.data, training_options(run));
   auto options = options_;
-  if (inputs.optimizer != nullptr)
+  if (inputs.optimizer != nullptr) {
+    if (const auto set = config::as_section(optim::optimizer_fields(), &options_.optimizer).entries; !set.empty())
+      throw ConfigError(fmt::format(
+          "BoostInputs::optimizer: replaces BoostOptions::optimizer, but {} is set there; leave one of them out",
+          set.begin()->first));
     options.optimizer = optimizer_options(*inputs.optimizer, nn::declarations(*inputs.source.model));
+  }
   run.lr_schedule = std::make_unique<optim::LrSchedule>(options.lr_schedule, options.optimizer.lr,
                                                         std::min(steps, train.max_steps.value_or(steps)));
   boost_model(std::move(inputs.source), options, run);

@@ -1,9 +1,10 @@
 // Booster: applies a plugin to model, optimizer and data. This is the interface for C++ programs (docs/cpp.md).
 //
 //   auto world = trireme::launch();
-//   trireme::Booster booster(*world, trireme::load_plugin(trireme::plugins::TorchDdpOptions{}), {.train =
-//   {.global_batch = 64}}); auto run = booster.boost({.source = {.model = ...}, .task = tasks::classification(), .data
-//   = train_set}); for (const auto epoch : run.epochs(3))
+//   auto plugin = trireme::load_plugin(trireme::plugins::TorchDdpOptions{});
+//   trireme::Booster booster(*world, std::move(plugin), {.train = {.global_batch = 64}});
+//   auto run = booster.boost({.source = {.model = ...}, .task = tasks::classification(), .data = train_set});
+//   for (const auto epoch : run.epochs(3))
 //     for (const auto& batch : epoch) {
 //       const auto loss = run.train_step(batch).loss;   // all microbatches, reduction, clip, update
 //       ...

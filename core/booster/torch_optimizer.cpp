@@ -92,7 +92,7 @@ std::vector<TorchGroup> read_groups(torch::optim::Optimizer& optimizer,
       const auto found = names.find(tensor.unsafeGetTensorImpl());
       TRIREME_REQUIRE(found != names.end(),
                       "the optimizer has a parameter that is not the model's; make it with "
-                      "model->parameters() of the model that is prepared with it");
+                      "model->parameters() of the model that it comes with");
       group.names.insert(found->second);
     }
   }
@@ -105,7 +105,7 @@ std::vector<TorchGroup> read_groups(torch::optim::Optimizer& optimizer,
 optim::OptimizerOptions optimizer_options(torch::optim::Optimizer& optimizer,
                                           const std::vector<nn::Declaration>& parameters) {
   TRIREME_REQUIRE(optimizer.state().empty(),
-                  "the optimizer has already made steps, whose state would be lost; prepare it "
+                  "the optimizer has already made steps, whose state would be lost; pass it "
                   "before the first step");
   const auto groups = read_groups(optimizer, parameters);
   const auto& base = groups.front();

@@ -131,6 +131,7 @@ std::optional<FieldValue> HfConfig::read(const Field& field) const {
   if (found == values_.end()) return implies ? std::optional(implied) : std::nullopt;
   const bool may_be_null =
       field.type == FieldValue(false).index() || (!implies && implied_.value(key, nlohmann::json()).is_null());
+  if (found->is_null() && field.type == FieldValue(false).index() && implies) return FieldValue(false);  // as in Python
   if (found->is_null() && may_be_null) return std::nullopt;
   auto value = of_type(*found, field);
   if (!value) refuse(fmt::format("has {} = {}; it must be {}", key, found->dump(), config::allowed_text(field)));
@@ -185,6 +186,7 @@ std::int64_t padding_id(const HfConfig& config, std::int64_t vocab_size) {
     config.refuse(fmt::format("has pad_token_id = {}, which is none of its {} token ids", *id, vocab_size));
   return *id < 0 ? *id + vocab_size : *id;
 }
+
 void add_labels(nlohmann::json& config, std::int64_t classes, const std::vector<std::string>& names) {
   config["id2label"] = config["label2id"] = nlohmann::json::object();
   for (std::int64_t i = 0; i < classes; ++i) {

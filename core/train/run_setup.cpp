@@ -140,11 +140,11 @@ void check_optimizer(const optim::OptimizerOptions& options, nn::Model& model) {
   optim::make_groups(options, names);
 }
 
-/// Errors about model.weights name the weights that a command got as its argument, as if they were set by an option.
+/// Errors about model.weights then point at the argument of the command.
 void set_weights_argument(config::Table& root, const std::string& weights) {
   auto& section = root.tables["model"];
   section.path = "model";
-  section.entries["weights"] = {.value = weights, .origin = {.source = weights}};
+  section.entries["weights"] = {.value = weights, .origin = {.source = "WEIGHTS"}};
 }
 
 RunSetup begin(RunConfig config, const LaunchInfo& launch, const Log& log) {

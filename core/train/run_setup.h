@@ -40,7 +40,7 @@ struct BatchPlan {
 };
 
 struct RunSetup {
-  RunConfig config;  ///< resolved: with the task's name, the adapters' section [lora], and the shared keys of plugins
+  RunConfig config;  ///< resolved: with the shared keys of plugins, in a training with the task's name
   LaunchInfo launch;
   Log log;  ///< of this rank; its file is opened when the run folder exists
   LoadedWeights weights;

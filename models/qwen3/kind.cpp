@@ -49,6 +49,13 @@ const nn::HfKeys& Kind::hf_keys() const {
   return keys;
 }
 
+nlohmann::json Kind::recognized(const nlohmann::json& config, const std::string& file) const {
+  auto values = llama::Kind::recognized(config, file);
+  const auto heads = values.find("num_key_value_heads");
+  if (heads != values.end() && heads->is_null()) *heads = values.value("num_attention_heads", nlohmann::json(32));
+  return values;
+}
+
 void Kind::read_from(llama::Options& options, const nn::HfConfig& config) const {
   llama::Kind::read_from(options, config);
   for (const auto& type : config.value("layer_types"))

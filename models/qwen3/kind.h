@@ -14,6 +14,8 @@ class Kind : public llama::Kind {
   [[nodiscard]] const nn::HfKeys& hf_keys() const override;
 
  protected:
+  /// transformers takes null for "num_key_value_heads" as the number of heads, and a missing key as 32.
+  [[nodiscard]] nlohmann::json recognized(const nlohmann::json& config, const std::string& file) const override;
   void read_from(llama::Options& options, const nn::HfConfig& config) const override;
   void resolve_for(llama::Options& options, const nn::DataSpec& data) const override;
 };

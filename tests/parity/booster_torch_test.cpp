@@ -106,5 +106,18 @@ TEST(ParityBoosterTorch, AModuleAnOptimizerAndADataSetOfLibTorch) {
   }
 }
 
+TEST(ParityBoosterTorch, OptionsThatAnOptimizerWouldReplaceAreRefused) {
+  Case c;
+  c.plugin_name = "torch_ddp";
+  Booster booster(world(), make_plugin(c), {.train = {.global_batch = kPointsAStep}, .optimizer = {.lr = 0.5}});
+  const auto net = make_net();
+  auto optimizer = make_optimizer(net);
+  EXPECT_THROW(booster.boost({.source = model_source(net),
+                              .task = tasks::classification(),
+                              .data = data::from_torch(Points(), kOutputs),
+                              .optimizer = &optimizer}),
+               ConfigError);
+}
+
 }  // namespace
 }  // namespace trireme::tests

@@ -293,6 +293,32 @@ TEST(ConfigKeysOf, ValuesThatNoModelHasAreRefused) {
   }
 }
 
+// As in Python, where null is None.
+TEST(ConfigKeysOf, NullIsWhatTheClassMakesOfIt) {
+  const struct {
+    const char* model;
+    json values;
+    const char* key;
+    FieldValue is;
+  } rows[] = {
+      {"qwen3", {{"tie_word_embeddings", nullptr}}, "tied", false},
+      {"qwen3", {{"num_attention_heads", 8}, {"num_key_value_heads", nullptr}}, "num_key_value_heads", std::int64_t{8}},
+      {"qwen3", {{"num_attention_heads", 8}}, "num_key_value_heads", std::int64_t{32}},
+      {"llama", {{"rope_parameters", json::object()}}, "rope_theta", 1e4},
+      {"llama", {{"rope_parameters", nullptr}, {"mlp_bias", nullptr}}, "mlp_bias", false},
+      {"vit", {{"qkv_bias", nullptr}}, "qkv_bias", false},
+  };
+  for (const auto& [model, values, key, is] : rows) {
+    SCOPED_TRACE(model + values.dump());
+    const auto kind = builtin_kinds().models.at(model);
+    const auto options = kind->default_options();
+    auto config = values;
+    config["model_type"] = model;
+    EXPECT_TRUE(kind->from_hf(options.get(), config, "config.json"));
+    EXPECT_EQ(kind->fields().find(key)->get(options.get()), is);
+  }
+}
+
 /// A program's own kind of model, whose config.json is read by the rules of its fields.
 struct OwnOptions {
   std::int64_t width = 4;
