@@ -18,13 +18,13 @@ Executor::Executor(Plan plan, Links links, Chunks& chunks)
     : plan_(std::move(plan)), links_(std::move(links)), chunks_(chunks) {}
 
 const Executor::Ready& Executor::ready(int microbatches, bool training) {
-  const auto [at, inserted] = ready_.try_emplace({microbatches, training});
-  if (!inserted) return at->second;
+  const auto key = std::pair(microbatches, training);
+  if (const auto found = ready_.find(key); found != ready_.end()) return found->second;
   auto schedule = make_schedule(plan_, links_.size(), microbatches);
   if (!training) schedule = forward_only(schedule);
   auto programs = lower(schedule, links_.posting());
-  at->second = {std::move(schedule), std::move(programs[static_cast<std::size_t>(links_.rank())])};
-  return at->second;
+  Ready made{std::move(schedule), std::move(programs[static_cast<std::size_t>(links_.rank())])};
+  return ready_.emplace(key, std::move(made)).first->second;
 }
 
 void Executor::train(const std::vector<data::Batch>& micro) {

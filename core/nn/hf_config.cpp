@@ -129,10 +129,11 @@ std::optional<FieldValue> HfConfig::read(const Field& field) const {
   const auto found = values_.find(key);
   const bool implies = implied.index() != 0;
   if (found == values_.end()) return implies ? std::optional(implied) : std::nullopt;
-  const bool may_be_null =
-      field.type == FieldValue(false).index() || (!implies && implied_.value(key, nlohmann::json()).is_null());
-  if (found->is_null() && field.type == FieldValue(false).index() && implies) return FieldValue(false);  // as in Python
-  if (found->is_null() && may_be_null) return std::nullopt;
+  if (found->is_null()) {
+    const bool is_bool = field.type == FieldValue(false).index();
+    if (is_bool && implies) return FieldValue(false);  // as in Python
+    if (is_bool || (!implies && implied_.value(key, nlohmann::json()).is_null())) return std::nullopt;
+  }
   auto value = of_type(*found, field);
   if (!value) refuse(fmt::format("has {} = {}; it must be {}", key, found->dump(), config::allowed_text(field)));
   return value;

@@ -89,7 +89,8 @@ LoraSection section_for(const json& config, const std::string& adapters) {
 }
 
 /// Checks [lora] against the adapters to load. @throws ConfigError, CheckpointError
-void check_same(const RunConfig& config, const LoraSection& lora, const json& stored, const std::string& adapters) {
+void check_same(const RunConfig& config, const json& stored, const std::string& adapters) {
+  const auto& lora = *config.lora;
   const auto file = checkpoint::beside_weights(adapters, checkpoint::kAdapterConfig);
   const auto differs = [&](const char* key, double here, double there) {
     if (here != there)
@@ -180,15 +181,15 @@ std::vector<std::string> StoredConfig::labels() const {
   return names;
 }
 
-LoadedWeights find_loaded_weights(const RunConfig& config, const std::string& given) {
+LoadedWeights find_loaded_weights(RunConfig& config, const std::string& given) {
   const bool trains = given.empty();
-  LoadedWeights out{.base = trains ? config.model.weights : given, .lora = config.lora};
+  LoadedWeights out{.base = trains ? config.model.weights : given};
   out.path = checkpoint::locate_weights(out.base);
   out.adapters = trains ? adapters_to_train(config, out.path) : checkpoint::find_adapters_alone(out.path);
   if (!out.adapters.empty()) {
     const auto stored = read_adapter_config(out.adapters);
-    if (!out.lora) out.lora = section_for(stored, out.adapters);
-    check_same(config, *out.lora, stored, out.adapters);
+    if (!config.lora) config.lora = section_for(stored, out.adapters);
+    check_same(config, stored, out.adapters);
     if (!trains) out.base = base_of(config, stored, out.adapters);
     if (!trains) out.path = checkpoint::locate_weights(out.base);
   }

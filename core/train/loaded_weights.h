@@ -4,7 +4,6 @@
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,14 +35,13 @@ struct LoadedWeights {
   std::string path{};      ///< of the weights; "": none, the model starts anew
   std::string base{};      ///< what names them: model.weights, the command's argument, or the adapters' configuration
   std::string adapters{};  ///< the file with the adapters; "": none
-  std::optional<LoraSection> lora{};  ///< that of the file; for an evaluation of adapters what their configuration says
-  StoredConfig config{};              ///< config.json beside the weights
-  StoredConfig adapted_config{};      ///< model_config.json beside the adapters
+  StoredConfig config{};   ///< config.json beside the weights
+  StoredConfig adapted_config{};  ///< model_config.json beside the adapters
 };
 
-/// `given`: the weights of an evaluation, or "" for a training. Adapters that are evaluated without a section [lora]
-/// get one from their adapter_config.json. @throws ConfigError, CheckpointError
-LoadedWeights find_loaded_weights(const RunConfig& config, const std::string& given);
+/// `given`: the weights of an evaluation, or "" for a training. Where adapters are evaluated without a section [lora],
+/// `config` gets the one that their adapter_config.json says. @throws ConfigError, CheckpointError
+LoadedWeights find_loaded_weights(RunConfig& config, const std::string& given);
 
 /// Where the classes of the weights are named: beside the base model's if its adapters, if any, have neither a
 /// configuration nor a head of their own. `head_prefix`: nn::ModelKind::head_prefix(). @throws CheckpointError

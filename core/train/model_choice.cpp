@@ -47,8 +47,8 @@ ChosenModel choose_model(const RunConfig& config, const LoadedWeights& weights,
                      .head_prefix = kind->head_prefix(),
                      .policy = kind->policy(options.get()),
                      .options = record_of(config, task)};
-  if (weights.lora) source.options.merge(adapter_options(*weights.lora));
-  source.make = [kind, options, lora = weights.lora, policy = source.policy] {
+  if (config.lora) source.options.merge(adapter_options(*config.lora));
+  source.make = [kind, options, lora = config.lora, policy = source.policy] {
     std::shared_ptr<nn::Model> model = kind->make(options.get());
     if (lora) add_adapters(*model, *lora, kind->head_prefix(), policy);
     return model;

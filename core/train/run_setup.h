@@ -40,7 +40,8 @@ struct BatchPlan {
 };
 
 struct RunSetup {
-  RunConfig config;  ///< resolved: with the shared keys of plugins, in a training with the task's name
+  RunConfig
+      config;  ///< resolved: with the shared keys of plugins, the adapters' [lora], and in a training the task's name
   LaunchInfo launch;
   Log log;  ///< of this rank; its file is opened when the run folder exists
   LoadedWeights weights;
@@ -52,12 +53,7 @@ struct RunSetup {
   std::map<std::string, std::string> kept_files;  ///< files_to_keep() of the weights
   BatchPlan batch;
   RunPlan plan;
-  DataCollator collator;  ///< of a program: makes the batches of its data sets; null: they make their own
-
-  /// The data set of a program with the collator.
-  [[nodiscard]] std::shared_ptr<data::Dataset> with_collator(std::shared_ptr<data::Dataset> set) const {
-    return collated(std::move(set), collator);
-  }
+  DataCollator collator;  ///< of a program: makes the batches of its data sets (collated()); null: they make their own
 };
 
 /// A training.

@@ -82,9 +82,8 @@ std::string name_task(const RunConfig& config, const LoadedWeights& weights, con
   return written && !written->empty() ? *written : usual_task(config, weights, model, spec);
 }
 
-ChosenTask choose_task(const RunConfig& config, const LoadedWeights& weights, const nn::ModelKind& model,
-                       const data::DatasetInfo& data) {
-  auto kind = select_task(config, name_task(config, weights, model, data.spec));
+ChosenTask choose_task(const RunConfig& config, const std::string& name, const data::DatasetInfo& data) {
+  auto kind = select_task(config, name);
   std::shared_ptr<const Task> made;
   try {
     made = kind.make(data.spec);

@@ -21,9 +21,8 @@ struct ChosenTask {
 /// @throws ConfigError
 std::string name_task(const RunConfig& config, const LoadedWeights& weights, const nn::ModelKind& model,
                       const nn::DataSpec& spec);
-/// Makes the task of that name. @throws ConfigError, DataError
-ChosenTask choose_task(const RunConfig& config, const LoadedWeights& weights, const nn::ModelKind& model,
-                       const data::DatasetInfo& data);
+/// Makes the task of this name for the data. @throws ConfigError, DataError
+ChosenTask choose_task(const RunConfig& config, const std::string& name, const data::DatasetInfo& data);
 /// A task that is made already, with its metrics by train.best. @throws ConfigError
 ChosenTask with_metrics(const RunConfig& config, TaskKind kind, std::shared_ptr<const Task> made);
 

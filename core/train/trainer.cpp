@@ -47,7 +47,7 @@ EvalResult Trainer::evaluate(const std::shared_ptr<data::Dataset>& data) {
   auto& run = boosted();
   const auto averaged = run.use_average();
   const auto& p = loop_->run().setup;
-  const auto own = data ? run.evaluation_loader(p.with_collator(data), p.batch.eval) : nullptr;
+  const auto own = data ? run.evaluation_loader(collated(data, p.collator), p.batch.eval) : nullptr;
   auto& loader = own ? *own : loop_->validation_loader();
   EvalResult result;
   with_deterministic_remedy(p.config, [&] { result = train::evaluate(run, loader); });
@@ -58,7 +58,7 @@ Predictions Trainer::predict(const std::shared_ptr<data::Dataset>& data) {
   auto& run = boosted();
   const auto averaged = run.use_average();
   const auto& p = loop_->run().setup;
-  const auto loader = run.evaluation_loader(p.with_collator(data), p.batch.eval);
+  const auto loader = run.evaluation_loader(collated(data, p.collator), p.batch.eval);
   Predictions out;
   with_deterministic_remedy(p.config, [&] { out = train::predict(run, *loader); });
   return out;

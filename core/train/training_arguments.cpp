@@ -165,9 +165,9 @@ RunSetup prepare_program(comm::World& world, const TrainingArguments& a, const T
   setup.plugin->check(settings_of(config, *setup.plugin, world.size()));
   setup.collator = inputs.data_collator;
   setup.data = {.info = {.spec = inputs.train->spec(), .source = kProgram},
-                .train = setup.with_collator(inputs.train),
-                .validation = setup.with_collator(inputs.eval),
-                .test = setup.with_collator(inputs.test)};
+                .train = collated(inputs.train, setup.collator),
+                .validation = collated(inputs.eval, setup.collator),
+                .test = collated(inputs.test, setup.collator)};
   auto task = inputs.task;
   if (inputs.loss) task = std::make_shared<WithLoss>(task, inputs.loss);
   if (!inputs.metrics.empty()) task = std::make_shared<WithMetrics>(task, inputs.metrics);

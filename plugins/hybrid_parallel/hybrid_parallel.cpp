@@ -130,8 +130,8 @@ void HybridParallel::prove_schedule(const config::Table* section, const TrainOpt
   constexpr std::int64_t kAll = 128;  // proving the numbers up to m takes a time that grows with m squared
   const auto size = micro_batch(train.micro_batch, share);
   const auto most = std::max(options_.pp_size, (share + size - 1) / size);
-  const auto prove = [&](std::int64_t count) {
-    pipeline::make_schedule(plan(), static_cast<int>(options_.pp_size), static_cast<int>(count));
+  const auto prove = [this, plan = plan()](std::int64_t count) {
+    pipeline::make_schedule(plan, static_cast<int>(options_.pp_size), static_cast<int>(count));
   };
   try {
     prove(most);
