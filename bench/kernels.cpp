@@ -1,12 +1,12 @@
-// Measures each choice of kernels (core/nn/kernels.h) in turn: forward and backward of an encoder layer of a ViT at 224
-// px. Prints JSON: for each choice the milliseconds of the fastest and of the median round.
+// Measures each choice of kernels (core/nn/layers/kernels.h) in turn: forward and backward of an encoder layer of a ViT
+// at 224 px. Prints JSON: for each choice the milliseconds of the fastest and of the median round.
 //
 //   kernels [cpu | cuda] [fp32 | fp64 | bf16 | fp16] [DROPOUT] [ROUNDS] [BATCH] [tiny | small | base | large]
 //
 // The defaults are 8 samples and a small ViT on a CPU. On a GPU they are 256 samples and a base ViT, with which the
 // device is slower than the program that feeds it. There, the device's own events measure rounds that follow one
 // another without a pause, and inputs take turns, so that none is still in a cache.
-#include "core/nn/kernels.h"
+#include "core/nn/layers/kernels.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
@@ -30,7 +30,7 @@
 #include "core/booster/precision.h"
 #include "core/comm/world.h"
 #include "core/nn/block.h"
-#include "core/nn/fused.h"
+#include "core/nn/layers/fused.h"
 #include "core/nn/parameters.h"
 #include "models/registry.h"
 #include "models/vit/options.h"

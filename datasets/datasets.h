@@ -8,7 +8,7 @@
 
 #include "core/base/registry.h"
 #include "core/data/datasets.h"
-#include "core/nn/image_size.h"
+#include "core/nn/layers/image_size.h"
 
 namespace trireme::datasets {
 

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/nn/index_checks.h"
+#include "core/nn/layers/index_checks.h"
 #include "datasets/folder_entries.h"
 #include "datasets/image.h"
 #include "datasets/image_dataset.h"

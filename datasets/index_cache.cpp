@@ -7,8 +7,8 @@
 
 #include "core/base/environment.h"
 #include "core/base/error.h"
-#include "core/checkpoint/crc32.h"
-#include "core/checkpoint/files.h"
+#include "core/base/files/crc32.h"
+#include "core/base/files/files.h"
 
 namespace trireme::datasets {
 namespace {
@@ -19,7 +19,7 @@ constexpr std::string_view kIndexVersion = "trireme index 2\n";
 constexpr std::size_t kIndexHeader = kIndexVersion.size() + sizeof(std::uint32_t);
 
 std::string checksum_of(std::string_view content) {
-  const auto crc = checkpoint::crc32(0, content.data(), content.size());
+  const auto crc = crc32(0, content.data(), content.size());
   std::string bytes(sizeof crc, '\0');
   std::memcpy(bytes.data(), &crc, sizeof crc);
   return bytes;
@@ -38,7 +38,7 @@ std::optional<std::string> read_index(const std::string& name) {
   std::error_code error;
   if (folder.empty() || !fs::is_regular_file(folder / name, error)) return std::nullopt;
   try {
-    auto file = checkpoint::read_file((folder / name).string());
+    auto file = read_file((folder / name).string());
     if (file.size() < kIndexHeader || !file.starts_with(kIndexVersion)) return std::nullopt;
     const auto content = std::string_view(file).substr(kIndexHeader);
     if (file.substr(kIndexVersion.size(), sizeof(std::uint32_t)) != checksum_of(content)) return std::nullopt;
@@ -52,8 +52,8 @@ bool write_index(const std::string& name, const std::string& content) {
   const auto folder = index_folder();
   if (folder.empty()) return false;
   try {
-    checkpoint::make_folder(folder.string());
-    checkpoint::write_file((folder / name).string(), std::string(kIndexVersion) + checksum_of(content) + content);
+    make_folder(folder.string());
+    write_file((folder / name).string(), std::string(kIndexVersion) + checksum_of(content) + content);
     return true;
   } catch (const CheckpointError&) {
     return false;

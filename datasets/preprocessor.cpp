@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_text.h"
-#include "core/checkpoint/weights.h"
+#include "core/checkpoint/weights/weights.h"
 #include "core/config/table.h"
 
 namespace trireme::datasets {

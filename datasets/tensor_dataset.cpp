@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/nn/index_checks.h"
+#include "core/nn/layers/index_checks.h"
 
 namespace trireme::datasets {
 namespace {

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/nn/image_size.h"
+#include "core/nn/layers/image_size.h"
 #include "datasets/mix.h"
 #include "datasets/rand_augment.h"
 

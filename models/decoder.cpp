@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "core/nn/tokens.h"
+#include "core/nn/layers/tokens.h"
 #include "models/parts.h"
 
 namespace trireme::models {

@@ -11,8 +11,8 @@
 
 #include "core/nn/block.h"
 #include "core/nn/data_spec.h"
-#include "core/nn/embedding.h"
-#include "core/nn/linear.h"
+#include "core/nn/layers/embedding.h"
+#include "core/nn/layers/linear.h"
 
 namespace trireme::models {
 

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/nn/hf_config.h"
-#include "core/nn/rotary_scaling.h"
+#include "core/nn/layers/rotary_scaling.h"
 
 namespace trireme::models {
 

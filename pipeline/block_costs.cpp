@@ -19,9 +19,9 @@
 #include <string>
 #include <utility>
 
+#include "core/nn/autograd/flops.h"
+#include "core/nn/autograd/generator_state.h"
 #include "core/nn/block.h"
-#include "core/nn/flops.h"
-#include "core/nn/generator_state.h"
 #include "core/nn/parameters.h"
 
 namespace trireme::pipeline {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/nn/backward_hook.h"
+#include "core/nn/autograd/backward_hook.h"
 
 namespace trireme::pipeline {
 namespace {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "core/data/batch.h"
-#include "core/nn/split_backward.h"
+#include "core/nn/autograd/split_backward.h"
 #include "core/pipeline/program.h"
 #include "core/pipeline/schedules.h"
 #include "pipeline/links.h"

@@ -6,7 +6,7 @@
 
 #include "core/base/text.h"
 #include "core/nn/block.h"
-#include "core/nn/lora.h"
+#include "core/nn/layers/lora.h"
 #include "plugins/compare_gradients.h"
 #include "zero/gemini/gathered_model.h"
 #include "zero/sharded_optimizer.h"

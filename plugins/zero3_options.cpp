@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "core/base/files/files.h"
 #include "core/booster/kernel_choice.h"
-#include "core/checkpoint/files.h"
 #include "core/comm/world.h"
 #include "zero/gemini/chunks.h"
 
@@ -46,7 +46,7 @@ void check_zero3(const config::Table* section, const Zero3Options& o, const RunS
     config::fail(section, "placement_policy",
                  "\"auto\" needs to know the device's memory; on CPU ranks, set run.memory_mb to what a rank's tensors "
                  "may take, or choose \"static\"");
-  if (!o.memstats.empty() && checkpoint::lies_in(o.memstats, run.dir))
+  if (!o.memstats.empty() && lies_in(o.memstats, run.dir))
     config::fail(section, "memstats",
                  fmt::format("is inside run.dir ({}), which the next run renames; choose a file outside it", run.dir));
   const auto folder = std::filesystem::path(o.memstats).parent_path();

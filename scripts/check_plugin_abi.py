@@ -15,9 +15,9 @@ import sys
 from pathlib import Path
 
 ENTRIES = ["core/booster/plugin_entry.h", "core/booster/plugin_around.h", "core/booster/replicated.h",
-           "core/nn/attention.h", "core/nn/batch_norm.h", "core/nn/block.h", "core/nn/embedding.h",
-           "core/nn/gated_linear.h", "core/nn/linear.h", "core/nn/rms_norm.h", "core/nn/tokens.h",
-           "core/optim/slotwise.h", "core/train/extension.h",
+           "core/nn/layers/attention.h", "core/nn/layers/batch_norm.h", "core/nn/block.h", "core/nn/layers/embedding.h",
+           "core/nn/layers/gated_linear.h", "core/nn/layers/linear.h", "core/nn/layers/rms_norm.h", "core/nn/layers/tokens.h",
+           "core/optim/slotwise.h", "core/setup/extension.h",
            "core/train/callback.h"]
 VERSIONS = "core/booster/versions.h"
 RECORD = "core/booster/plugin_abi.txt"

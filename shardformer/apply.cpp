@@ -3,16 +3,16 @@
 #include <memory>
 
 #include "core/base/error.h"
-#include "core/nn/attention.h"
 #include "core/nn/block.h"
-#include "core/nn/embedding.h"
-#include "core/nn/lora.h"
-#include "shardformer/attention.h"
-#include "shardformer/linear.h"
+#include "core/nn/layers/attention.h"
+#include "core/nn/layers/embedding.h"
+#include "core/nn/layers/lora.h"
 #include "shardformer/match.h"
-#include "shardformer/sequence.h"
+#include "shardformer/sequence/sequence.h"
+#include "shardformer/tensor/attention.h"
+#include "shardformer/tensor/linear.h"
+#include "shardformer/tensor/vocabulary.h"
 #include "shardformer/validate.h"
-#include "shardformer/vocabulary.h"
 
 namespace trireme::shardformer {
 namespace {

@@ -4,14 +4,16 @@
 //   row_parallel                   y = sum_r (x_r W_r^T) + b  x is sharded like the outputs of the layer before
 //   sharded_dropout                y_r = dropout(x_r)         with the part of the full mask that belongs to x_r
 //   column_parallel_gather_output  y = [y_0, y_1, ...]
-//   classifier_head                the same, or only y_r for a loss of sharded logits (core/nn/chunked_cross_entropy.h)
-//   vocab_parallel_embedding       shardformer/vocabulary.h; also a classifier_head that is an embedding
+//   classifier_head                the same, or only y_r for a loss of sharded logits
+//   (core/nn/layers/chunked_cross_entropy.h) vocab_parallel_embedding       shardformer/tensor/vocabulary.h; also a
+//   classifier_head that is an embedding
 //
-// The roles of sequence parallelism are in shardformer/sequence.h. Shards consist of whole units (such as attention
-// heads) and may be uneven: their sizes differ by at most one unit, and a rank may have none of a small layer.
-// Communication for each microbatch: one all-reduce of the activations in the forward pass of a row_parallel layer, and
-// one in the backward pass of attention or a column_parallel layer. With sequence parallelism over the same ranks, each
-// of them becomes an all-gather and a reduce-scatter, one in the forward pass and the other in the backward pass.
+// The roles of sequence parallelism are in shardformer/sequence/sequence.h. Shards consist of whole units (such as
+// attention heads) and may be uneven: their sizes differ by at most one unit, and a rank may have none of a small
+// layer. Communication for each microbatch: one all-reduce of the activations in the forward pass of a row_parallel
+// layer, and one in the backward pass of attention or a column_parallel layer. With sequence parallelism over the same
+// ranks, each of them becomes an all-gather and a reduce-scatter, one in the forward pass and the other in the backward
+// pass.
 #pragma once
 
 #include <cstdint>

@@ -1,9 +1,9 @@
 #include "shardformer/match.h"
 
 #include "core/base/text.h"
-#include "core/nn/attention.h"
 #include "core/nn/block.h"
-#include "core/nn/gated_linear.h"
+#include "core/nn/layers/attention.h"
+#include "core/nn/layers/gated_linear.h"
 
 namespace trireme::shardformer {
 

@@ -5,12 +5,12 @@
 #include <map>
 #include <set>
 
-#include "core/nn/attention.h"
 #include "core/nn/block.h"
-#include "core/nn/embedding.h"
-#include "core/nn/gated_linear.h"
+#include "core/nn/layers/attention.h"
+#include "core/nn/layers/embedding.h"
+#include "core/nn/layers/gated_linear.h"
 #include "shardformer/match.h"
-#include "shardformer/sequence.h"
+#include "shardformer/sequence/sequence.h"
 
 namespace trireme::shardformer {
 namespace {

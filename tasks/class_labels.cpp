@@ -7,7 +7,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/nn/index_checks.h"
+#include "core/nn/layers/index_checks.h"
 
 namespace trireme::tasks {
 

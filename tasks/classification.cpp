@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "core/nn/index_checks.h"
+#include "core/nn/layers/index_checks.h"
 #include "tasks/class_labels.h"
 #include "tasks/confusion_matrix.h"
 #include "tasks/tasks.h"

@@ -12,7 +12,7 @@
 #include "core/base/text.h"
 #include "core/data/class_names.h"
 #include "core/nn/data_spec.h"
-#include "core/nn/index_checks.h"
+#include "core/nn/layers/index_checks.h"
 
 namespace trireme::tasks {
 namespace {

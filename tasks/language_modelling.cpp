@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "core/nn/index_checks.h"
+#include "core/nn/layers/index_checks.h"
 #include "tasks/class_labels.h"
 #include "tasks/tasks.h"
 

@@ -4,8 +4,8 @@
 
 #include <utility>
 
-#include "core/checkpoint/adapters.h"
 #include "core/checkpoint/train_state.h"
+#include "core/checkpoint/weights/adapters.h"
 #include "core/nn/block.h"
 
 namespace trireme::zero {

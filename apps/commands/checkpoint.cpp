@@ -15,7 +15,7 @@
 #include "core/base/log.h"
 #include "core/base/text.h"
 #include "core/checkpoint/checkpoint_files.h"
-#include "core/train/export_checkpoint.h"
+#include "core/resume/export_checkpoint.h"
 
 namespace trireme::apps {
 namespace {

@@ -15,7 +15,7 @@
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/checkpoint/checkpoint_files.h"
-#include "core/checkpoint/tensor_list.h"
+#include "core/checkpoint/weights/tensor_list.h"
 
 namespace trireme::apps {
 namespace {

@@ -13,8 +13,8 @@
 #include "core/base/error.h"
 #include "core/booster/plugin_loader.h"
 #include "core/config/document.h"
-#include "core/train/plugin_sections.h"
-#include "core/train/run_setup.h"
+#include "core/setup/plugin_sections.h"
+#include "core/setup/run_setup.h"
 
 namespace trireme::apps {
 namespace {

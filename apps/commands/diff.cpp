@@ -9,7 +9,7 @@
 #include "apps/report.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
-#include "core/checkpoint/tensor_compare.h"
+#include "core/checkpoint/weights/tensor_compare.h"
 
 namespace trireme::apps {
 namespace {

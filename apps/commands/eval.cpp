@@ -15,9 +15,9 @@
 #include "core/base/log.h"
 #include "core/base/text.h"
 #include "core/comm/mesh.h"
-#include "core/train/plugin_sections.h"
+#include "core/setup/plugin_sections.h"
+#include "core/setup/run_setup.h"
 #include "core/train/run.h"
-#include "core/train/run_setup.h"
 #include "trireme.h"
 
 namespace trireme::apps {

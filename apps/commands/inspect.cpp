@@ -9,8 +9,8 @@
 #include "apps/report.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
-#include "core/checkpoint/tensor_compare.h"
-#include "core/checkpoint/tensor_list.h"
+#include "core/checkpoint/weights/tensor_compare.h"
+#include "core/checkpoint/weights/tensor_list.h"
 
 namespace trireme::apps {
 namespace {

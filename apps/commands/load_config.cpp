@@ -5,7 +5,7 @@
 #include "apps/config_file.h"
 #include "core/config/document.h"
 #include "core/config/location.h"
-#include "core/train/extension.h"
+#include "core/setup/extension.h"
 #include "trireme.h"
 
 namespace trireme::apps {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "apps/layouts.h"
-#include "core/train/run_config.h"
+#include "core/setup/run_config.h"
 
 namespace trireme::apps {
 

@@ -13,8 +13,8 @@
 #include "core/base/log.h"
 #include "core/base/text.h"
 #include "core/data/class_names.h"
+#include "core/setup/run_setup.h"
 #include "core/train/run.h"
-#include "core/train/run_setup.h"
 
 namespace trireme::apps {
 namespace {

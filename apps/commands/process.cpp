@@ -19,7 +19,7 @@
 #include "core/base/memory.h"
 #include "core/base/random.h"
 #include "core/comm/text.h"
-#include "core/train/resume_point.h"
+#include "core/resume/resume_point.h"
 
 namespace trireme::apps {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "core/comm/world.h"
-#include "core/train/run_setup.h"
+#include "core/setup/run_setup.h"
 
 namespace trireme::apps {
 

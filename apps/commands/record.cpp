@@ -1,6 +1,6 @@
 // The commands that `trireme verify` starts: one check of all layouts, then for each layout a record of the first steps
 // of a run and its distance from another layout's record.
-#include "core/train/record.h"
+#include "core/train/report/record.h"
 
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -11,9 +11,9 @@
 #include "apps/layouts.h"
 #include "apps/worker/ranks.h"
 #include "core/base/error.h"
+#include "core/base/files/files.h"
 #include "core/base/log.h"
-#include "core/checkpoint/files.h"
-#include "core/train/run_setup.h"
+#include "core/setup/run_setup.h"
 
 namespace trireme::apps {
 
@@ -48,7 +48,7 @@ int run(const RecordCommand& command) {
                                    {"gradient_of", off.gradient.of},
                                    {"weight", off.weight.value},
                                    {"weight_of", off.weight.of}};
-        checkpoint::write_file(command.into + "/difference.json", found.dump());
+        write_file(command.into + "/difference.json", found.dump());
       });
 }
 

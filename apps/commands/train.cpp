@@ -15,9 +15,9 @@
 #include "apps/worker/ranks.h"
 #include "core/base/log.h"
 #include "core/base/text.h"
+#include "core/resume/run_folder.h"
+#include "core/setup/run_setup.h"
 #include "core/train/run.h"
-#include "core/train/run_folder.h"
-#include "core/train/run_setup.h"
 #include "core/train/stop.h"
 
 namespace trireme::apps {

@@ -6,7 +6,7 @@
 #include "apps/command_line.h"
 #include "core/checkpoint/train_state.h"
 #include "core/config/table.h"
-#include "core/train/run_config.h"
+#include "core/setup/run_config.h"
 
 namespace trireme::apps {
 

@@ -12,7 +12,7 @@
 #include "apps/report.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "core/train/restart.h"
+#include "core/resume/restart.h"
 
 namespace trireme::apps {
 namespace {

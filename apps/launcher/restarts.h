@@ -22,8 +22,8 @@ struct Attempt {
 
 /// Calls `start` until the ranks end otherwise than by a death, a signal asks for a stop, or they have been started
 /// again `most` times. Each restart is one line on standard output and, for a training, in kRestartVariable
-/// (core/train/restart.h). Ranks that died within a minute are started again after 1 s, 2 s, 4 s, at most 60 s. Returns
-/// the exit code.
+/// (core/resume/restart.h). Ranks that died within a minute are started again after 1 s, 2 s, 4 s, at most 60 s.
+/// Returns the exit code.
 int with_restarts(Supervisor& supervisor, std::int64_t most, const std::function<RunEnd(const Attempt&)>& start);
 
 /// `trireme train` on the ranks that it starts. A restart goes on with the run if that has saved a checkpoint, and else

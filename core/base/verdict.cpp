@@ -22,8 +22,8 @@ std::string first_line(std::string_view text) {
 
 Verdict of_torch(const c10::Error& error) {
   const auto text = first_line(error.what_without_backtrace());
-  // The checks of labels and token ids (core/nn/index_checks.h) are such asserts, since the host does not wait for
-  // them.
+  // The checks of labels and token ids (core/nn/layers/index_checks.h) are such asserts, since the host does not wait
+  // for them.
   if (text.find("device-side assert") != std::string::npos)
     return {static_cast<int>(ExitCode::data),
             "a check on the GPU failed: most likely a label or a token id is out of range; set run.device = \"cpu\", "

@@ -11,7 +11,7 @@
 
 #include "core/data/batch.h"
 #include "core/nn/context.h"
-#include "core/nn/criterion.h"
+#include "core/nn/layers/criterion.h"
 
 namespace trireme {
 

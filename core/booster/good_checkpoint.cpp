@@ -7,10 +7,10 @@
 
 #include "core/base/environment.h"
 #include "core/base/error.h"
+#include "core/base/files/files.h"
 #include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/booster/restored.h"
-#include "core/checkpoint/files.h"
 #include "core/checkpoint/sharded_tensors.h"
 #include "core/checkpoint/shared_errors.h"
 #include "core/checkpoint/storage.h"
@@ -40,7 +40,7 @@ json part_problem(const comm::World& world, Boosted& run, NeedsBest needs_best, 
       [&] {
         try {
           const checkpoint::Checkpoint stored(folder, checkpoint::Verify::sizes);
-          out["manifest"] = checkpoint::digest_file(checkpoint::path_in(folder, checkpoint::kManifest)).crc32;
+          out["manifest"] = digest_file(path_in(folder, checkpoint::kManifest)).crc32;
           Restored(run, stored).verify();
           if (needs_best == NeedsBest::yes) out["best"] = best_problem(stored, world);
         } catch (const checkpoint::MissingPart& error) {

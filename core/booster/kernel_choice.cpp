@@ -11,10 +11,10 @@
 #include "core/base/error.h"
 #include "core/booster/precision.h"
 #include "core/comm/world.h"
-#include "core/nn/attention.h"
 #include "core/nn/block.h"
-#include "core/nn/fused.h"
-#include "core/nn/kernels.h"
+#include "core/nn/layers/attention.h"
+#include "core/nn/layers/fused.h"
+#include "core/nn/layers/kernels.h"
 
 namespace trireme {
 namespace {

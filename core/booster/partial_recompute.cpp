@@ -11,9 +11,9 @@
 #include "core/base/text.h"
 #include "core/booster/kernel_choice.h"
 #include "core/booster/plugin.h"
-#include "core/nn/attention.h"
 #include "core/nn/block.h"
-#include "core/nn/gated_linear.h"
+#include "core/nn/layers/attention.h"
+#include "core/nn/layers/gated_linear.h"
 
 namespace trireme {
 namespace {

@@ -20,7 +20,7 @@
 #include "core/comm/mesh.h"
 #include "core/config/table.h"
 #include "core/data/loader.h"
-#include "core/nn/criterion.h"
+#include "core/nn/layers/criterion.h"
 #include "core/nn/policy.h"
 #include "core/optim/lr_schedule.h"
 #include "core/optim/optimizer.h"
@@ -45,7 +45,7 @@ void check_options(const BoostOptions& options);
 struct ModelSource {
   std::shared_ptr<nn::Model> model{};
   std::string weights{};      ///< "" or a folder or file in Hugging Face's layout
-  std::string adapters{};     ///< "" or PEFT's adapters (core/checkpoint/adapters.h) for a model with adapters
+  std::string adapters{};     ///< "" or PEFT's adapters (core/checkpoint/weights/adapters.h) for a model with adapters
   std::string head_prefix{};  ///< prefix of the parameters that are drawn if the weights lack them
   nn::Policy policy{};        ///< how tensor and sequence parallelism shard the layers; empty: they do not
   /// Whether the loss takes logits that are sharded over ranks (Task::takes_sharded_logits()).

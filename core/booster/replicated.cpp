@@ -9,11 +9,11 @@
 #include "core/base/random.h"
 #include "core/booster/kernel_choice.h"
 #include "core/booster/partial_recompute.h"
-#include "core/checkpoint/adapters.h"
 #include "core/checkpoint/train_state.h"
+#include "core/checkpoint/weights/adapters.h"
 #include "core/comm/flight/recorder.h"
+#include "core/nn/autograd/recompute.h"
 #include "core/nn/block.h"
-#include "core/nn/recompute.h"
 #include "core/shard/norm.h"
 
 namespace trireme {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "core/checkpoint/weights.h"
+#include "core/checkpoint/weights/weights.h"
 
 namespace trireme {
 

@@ -11,10 +11,10 @@
 #include "core/base/version.h"
 #include "core/booster/good_checkpoint.h"
 #include "core/booster/restored.h"
-#include "core/checkpoint/adapters.h"
-#include "core/checkpoint/model_folder.h"
 #include "core/checkpoint/shared_errors.h"
-#include "core/checkpoint/weights.h"
+#include "core/checkpoint/weights/adapters.h"
+#include "core/checkpoint/weights/model_folder.h"
+#include "core/checkpoint/weights/weights.h"
 
 namespace trireme {
 namespace {

@@ -6,8 +6,8 @@
 #include <regex>
 
 #include "core/base/error.h"
-#include "core/checkpoint/files.h"
-#include "core/checkpoint/safetensors.h"
+#include "core/base/files/files.h"
+#include "core/checkpoint/formats/safetensors.h"
 #include "core/checkpoint/sharded_tensors.h"
 
 namespace trireme::checkpoint {

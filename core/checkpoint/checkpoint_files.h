@@ -7,8 +7,8 @@
 #include <set>
 #include <string>
 
+#include "core/checkpoint/formats/weights_file.h"
 #include "core/checkpoint/manifest.h"
-#include "core/checkpoint/weights_file.h"
 
 namespace trireme::checkpoint {
 

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/checkpoint/files.h"
-#include "core/checkpoint/output_folder.h"
+#include "core/base/files/files.h"
+#include "core/base/files/output_folder.h"
 
 namespace trireme::checkpoint {
 namespace {

@@ -9,10 +9,10 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/files/files.h"
 #include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/checkpoint/checkpoint_files.h"
-#include "core/checkpoint/files.h"
 #include "core/checkpoint/shard_writer.h"
 #include "core/checkpoint/shared_errors.h"
 #include "core/comm/text.h"

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/checkpoint/crc32.h"
+#include "core/base/files/crc32.h"
 #include "core/checkpoint/manifest.h"
 
 namespace trireme::checkpoint {

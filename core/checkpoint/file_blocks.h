@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "core/checkpoint/digest.h"
+#include "core/base/files/digest.h"
 
 namespace trireme::checkpoint {
 

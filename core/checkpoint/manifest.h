@@ -25,7 +25,7 @@
 #include <string>
 #include <vector>
 
-#include "core/checkpoint/files.h"
+#include "core/base/files/files.h"
 #include "core/shard/placement.h"
 
 namespace trireme::checkpoint {

@@ -6,8 +6,8 @@
 #include <tuple>
 
 #include "core/base/error.h"
+#include "core/base/files/files.h"
 #include "core/base/text.h"
-#include "core/checkpoint/files.h"
 #include "core/checkpoint/manifest.h"
 
 namespace trireme::checkpoint {

@@ -8,7 +8,7 @@
 #include <numeric>
 #include <utility>
 
-#include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/formats/safetensors.h"
 
 namespace trireme::checkpoint {
 namespace {

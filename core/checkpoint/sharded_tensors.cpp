@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/files/files.h"
 #include "core/base/text.h"
-#include "core/checkpoint/files.h"
 
 namespace trireme::checkpoint {
 namespace {

@@ -13,9 +13,9 @@
 
 #include "core/base/error.h"
 #include "core/checkpoint/file_blocks.h"
+#include "core/checkpoint/formats/safetensors.h"
+#include "core/checkpoint/formats/weights_file.h"
 #include "core/checkpoint/manifest.h"
-#include "core/checkpoint/safetensors.h"
-#include "core/checkpoint/weights_file.h"
 
 namespace trireme::checkpoint {
 

@@ -11,9 +11,9 @@
 #include <random>
 
 #include "core/base/environment.h"
+#include "core/base/files/files.h"
 #include "core/base/json_parse.h"
 #include "core/base/json_text.h"
-#include "core/checkpoint/files.h"
 #include "core/checkpoint/shared_errors.h"
 #include "core/comm/text.h"
 

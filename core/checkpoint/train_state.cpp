@@ -10,13 +10,13 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/files/files.h"
 #include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/checkpoint_save.h"
 #include "core/checkpoint/file_blocks.h"
-#include "core/checkpoint/files.h"
 #include "core/checkpoint/sharded_tensors.h"
 #include "core/checkpoint/state_reader.h"
 

@@ -25,8 +25,8 @@
 
 #include "core/base/log.h"
 #include "core/checkpoint/checkpoint_folders.h"
+#include "core/checkpoint/formats/weights_file.h"
 #include "core/checkpoint/manifest.h"
-#include "core/checkpoint/weights_file.h"
 #include "core/comm/mesh.h"
 #include "core/nn/parameters.h"
 #include "core/optim/optimizer.h"

@@ -10,7 +10,7 @@
 #include "core/data/class_names.h"
 #include "core/data/dataset_around.h"
 #include "core/data/rows.h"
-#include "core/nn/index_checks.h"
+#include "core/nn/layers/index_checks.h"
 
 namespace trireme::data {
 namespace {

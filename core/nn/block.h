@@ -28,7 +28,8 @@ class Block : public Layer {
   [[nodiscard]] virtual bool uses_torch_generators() const { return false; }
 };
 
-/// Runs one block of a model: directly, with recomputation (core/nn/recompute.h), or with an all-gather of its weights.
+/// Runs one block of a model: directly, with recomputation (core/nn/autograd/recompute.h), or with an all-gather of its
+/// weights.
 using RunBlock = std::function<Tensors(const std::shared_ptr<Block>& block, Tensors inputs, const Context& context)>;
 
 class Model : public Layer {

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/nn/recompute.h"
+#include "core/nn/autograd/recompute.h"
 
 namespace trireme::nn {
 

@@ -51,7 +51,7 @@ class Layer : public torch::nn::Module {
   /// Whether it saves memory to recompute this layer by itself: its forward pass saves large activations besides its
   /// input. It must not draw from LibTorch's generators, whose state only blocks restore.
   [[nodiscard]] virtual bool can_recompute() const { return false; }
-  /// Whether the forward pass saves only its input, and the backward pass runs it again (core/nn/recompute.h).
+  /// Whether the forward pass saves only its input, and the backward pass runs it again (core/nn/autograd/recompute.h).
   /// @pre can_recompute()
   virtual void set_recompute(bool on);
 

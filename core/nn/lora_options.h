@@ -1,4 +1,4 @@
-// The options of adapters (core/nn/lora.h).
+// The options of adapters (core/nn/layers/lora.h).
 #pragma once
 
 #include <cstdint>

@@ -98,7 +98,7 @@ void check_options(const OptimizerOptions& options);
 struct NamedTensor {
   std::string name;
   at::Tensor value;
-  bool frozen = false;  ///< the model does not train it, as the weights under adapters (core/nn/lora.h)
+  bool frozen = false;  ///< the model does not train it, as the weights under adapters (core/nn/layers/lora.h)
 };
 /// Groups the parameters by options.groups, no_decay and freeze. Frozen ones get requires_grad = false and no slot.
 /// @throws ConfigError for a pattern that matches nothing, and for a group that has no effect, such as one to which no

@@ -4,13 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/setup/run_config.h"
 #include "core/train/callback.h"
-#include "core/train/run_config.h"
 
 namespace trireme::train {
 namespace {
@@ -27,23 +26,6 @@ double median(std::vector<double> values) {
 }
 
 }  // namespace
-
-nlohmann::json to_json(const NumbersState& state) {
-  return {{"left_out", state.left_out}, {"series", state.series}, {"bad_losses", state.bad_losses},
-          {"skips", state.skips},       {"losses", state.losses}, {"returned_to", state.returned_to},
-          {"returns", state.returns}};
-}
-
-NumbersState numbers_state(const nlohmann::json& stored) {
-  if (stored.is_null()) return {};
-  return {stored.at("left_out"),
-          stored.at("series"),
-          stored.at("bad_losses"),
-          stored.at("skips"),
-          stored.at("losses"),
-          stored.value("returned_to", std::int64_t{-1}),
-          stored.value("returns", std::int64_t{0})};
-}
 
 std::string BadNumbers::see(const StepLog& log, bool has_loss_scale) {
   ++seen_;

@@ -1,8 +1,8 @@
 #include "core/train/callback.h"
 
-#include "core/train/export.h"
-#include "core/train/export_texts.h"
-#include "core/train/run_folder.h"
+#include "core/resume/export.h"
+#include "core/resume/run_folder.h"
+#include "core/setup/export_texts.h"
 #include "core/train/stop.h"
 
 namespace trireme::train {

@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "core/booster/booster.h"
+#include "core/resume/resume.h"
+#include "core/setup/run_setup.h"
 #include "core/train/evaluate.h"
-#include "core/train/resume.h"
-#include "core/train/run_setup.h"
 
 namespace trireme::train {
 
@@ -85,7 +85,7 @@ struct StepLog {
   bool skipped;                 ///< nothing was changed, because a gradient was not finite
   std::int64_t samples;         ///< of the global batch
   double seconds, data_wait;    ///< data_wait: the part of the time in which the loop waited for this data
-  std::optional<double> flops;  ///< of all ranks (core/train/flop_rate.h); only on rank 0
+  std::optional<double> flops;  ///< of all ranks (core/train/report/flop_rate.h); only on rank 0
   VoteCounts votes{};
 };
 

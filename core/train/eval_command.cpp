@@ -5,11 +5,11 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/files/files.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
-#include "core/checkpoint/files.h"
 #include "core/checkpoint/shared_errors.h"
-#include "core/train/deterministic.h"
+#include "core/setup/deterministic.h"
 #include "core/train/out_of_memory.h"
 #include "core/train/run.h"
 
@@ -65,7 +65,7 @@ class Reports {
  private:
   std::unique_ptr<const TaskReport> report_;
   std::string path_;
-  std::optional<checkpoint::FileWriter> file_;
+  std::optional<FileWriter> file_;
   nlohmann::json splits_ = nlohmann::json::object();
 };
 

@@ -10,11 +10,9 @@
 #include <vector>
 
 #include "core/booster/booster.h"
+#include "core/setup/task_choice.h"
 
 namespace trireme::train {
-
-/// The name of the loss among the metrics.
-inline constexpr const char* kLoss = "loss";
 
 struct EvalResult {
   std::int64_t samples = 0;

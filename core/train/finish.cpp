@@ -8,13 +8,13 @@
 
 #include "core/base/error.h"
 #include "core/booster/precision.h"
-#include "core/checkpoint/adapters.h"
 #include "core/checkpoint/shared_errors.h"
+#include "core/checkpoint/weights/adapters.h"
 #include "core/comm/text.h"
-#include "core/train/export.h"
-#include "core/train/export_texts.h"
-#include "core/train/lora.h"
-#include "core/train/run_folder.h"
+#include "core/resume/export.h"
+#include "core/resume/run_folder.h"
+#include "core/setup/export_texts.h"
+#include "core/setup/lora.h"
 
 namespace trireme::train {
 namespace {

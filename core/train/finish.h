@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "core/train/callback.h"
-#include "core/train/summary.h"
+#include "core/train/report/summary.h"
 
 namespace trireme::train {
 

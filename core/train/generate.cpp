@@ -15,8 +15,8 @@
 #include "core/base/random.h"
 #include "core/booster/replicated.h"
 #include "core/nn/block.h"
-#include "core/nn/tokens.h"
-#include "core/train/deterministic.h"
+#include "core/nn/layers/tokens.h"
+#include "core/setup/deterministic.h"
 #include "core/train/out_of_memory.h"
 
 namespace trireme::train {

@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "core/train/run_setup.h"
+#include "core/setup/run_setup.h"
 
 namespace trireme::train {
 

@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "core/comm/world.h"
+#include "core/setup/run_setup.h"
 #include "core/train/callback.h"
-#include "core/train/console.h"
 #include "core/train/evaluate.h"
-#include "core/train/run_setup.h"
+#include "core/train/report/console.h"
 
 namespace trireme::train {
 

@@ -14,10 +14,10 @@
 #include "core/comm/flight/recorder.h"
 #include "core/comm/flight/stopping.h"
 #include "core/launch/parent.h"
-#include "core/train/export.h"
+#include "core/resume/export.h"
+#include "core/resume/resume.h"
+#include "core/resume/run_folder.h"
 #include "core/train/readback.h"
-#include "core/train/resume.h"
-#include "core/train/run_folder.h"
 
 namespace trireme::train {
 

@@ -11,7 +11,7 @@
 #include "core/checkpoint/background_saver.h"
 #include "core/checkpoint/storage.h"
 #include "core/train/callback.h"
-#include "core/train/step_clock.h"
+#include "core/train/report/step_clock.h"
 
 namespace trireme::train {
 

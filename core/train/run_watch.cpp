@@ -8,10 +8,10 @@
 #include "core/base/error.h"
 #include "core/checkpoint/checkpoint_folders.h"
 #include "core/checkpoint/shared_errors.h"
-#include "core/train/bad_report.h"
+#include "core/resume/resume.h"
+#include "core/resume/run_folder.h"
 #include "core/train/readback.h"
-#include "core/train/resume.h"
-#include "core/train/run_folder.h"
+#include "core/train/report/bad_report.h"
 
 namespace trireme::train {
 

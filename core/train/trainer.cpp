@@ -2,16 +2,16 @@
 
 #include <utility>
 
-#include "core/checkpoint/model_folder.h"
 #include "core/checkpoint/shared_errors.h"
-#include "core/train/deterministic.h"
+#include "core/checkpoint/weights/model_folder.h"
+#include "core/resume/export.h"
+#include "core/setup/deterministic.h"
+#include "core/setup/export_texts.h"
 #include "core/train/early_stop.h"
-#include "core/train/epoch_table.h"
-#include "core/train/export.h"
-#include "core/train/export_texts.h"
-#include "core/train/metrics_file.h"
+#include "core/train/report/epoch_table.h"
+#include "core/train/report/metrics_file.h"
+#include "core/train/report/tensorboard.h"
 #include "core/train/stop.h"
-#include "core/train/tensorboard.h"
 #include "core/train/training_loop.h"
 
 namespace trireme::train {

@@ -15,10 +15,10 @@
 #include <memory>
 #include <string>
 
+#include "core/resume/run_folder.h"
 #include "core/train/evaluate.h"
 #include "core/train/predict.h"
-#include "core/train/run_folder.h"
-#include "core/train/summary.h"
+#include "core/train/report/summary.h"
 #include "core/train/training_arguments.h"
 
 namespace trireme::train {

@@ -8,10 +8,10 @@
 #include "core/base/text.h"
 #include "core/booster/task_around.h"
 #include "core/config/table.h"
-#include "core/train/deterministic.h"
+#include "core/resume/resume_point.h"
+#include "core/setup/deterministic.h"
+#include "core/setup/plugin_sections.h"
 #include "core/train/evaluate.h"
-#include "core/train/plugin_sections.h"
-#include "core/train/resume_point.h"
 
 namespace trireme::train {
 namespace {

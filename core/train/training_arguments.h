@@ -13,8 +13,8 @@
 #include "core/data/loader.h"
 #include "core/optim/curves.h"
 #include "core/optim/hybrid_adam.h"
+#include "core/setup/run_setup.h"
 #include "core/train/callback.h"
-#include "core/train/run_setup.h"
 
 namespace trireme::train {
 

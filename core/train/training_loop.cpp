@@ -13,12 +13,12 @@
 #include "core/comm/flight/recorder.h"
 #include "core/comm/flight/stopping.h"
 #include "core/launch/parent.h"
-#include "core/train/deterministic.h"
+#include "core/resume/export.h"
+#include "core/resume/resume.h"
+#include "core/setup/deterministic.h"
 #include "core/train/evaluate.h"
-#include "core/train/export.h"
 #include "core/train/finish.h"
 #include "core/train/out_of_memory.h"
-#include "core/train/resume.h"
 
 namespace trireme::train {
 

@@ -8,15 +8,15 @@
 #include <memory>
 #include <optional>
 
+#include "core/resume/run_folder.h"
 #include "core/train/callback.h"
-#include "core/train/flop_rate.h"
 #include "core/train/readback.h"
-#include "core/train/run_folder.h"
+#include "core/train/report/flop_rate.h"
+#include "core/train/report/step_clock.h"
+#include "core/train/report/summary.h"
 #include "core/train/run_saves.h"
 #include "core/train/run_watch.h"
-#include "core/train/step_clock.h"
 #include "core/train/stop.h"
-#include "core/train/summary.h"
 
 namespace trireme::train {
 

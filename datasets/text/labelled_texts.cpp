@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/files/crc32.h"
 #include "core/base/text.h"
-#include "core/checkpoint/crc32.h"
 #include "datasets/text/encode.h"
 #include "datasets/text/length_buckets.h"
 #include "datasets/text/line_reader.h"
@@ -44,11 +44,10 @@ class TableTokeniser {
     const auto add_numbers = [&](const std::vector<std::int32_t>& values) {
       out.add(std::string_view(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(std::int32_t)));
     };
-    const auto crc = checkpoint::crc32(0, labels_.data(), labels_.size() * sizeof(std::int32_t));
+    const auto crc = crc32(0, labels_.data(), labels_.size() * sizeof(std::int32_t));
     std::string all_names;
     for (const auto& [name, line] : names_) all_names += name + '\n';
-    out.add(
-        fmt::format("{}{:08x}{:08x}", writer_.digest(), crc, checkpoint::crc32(0, all_names.data(), all_names.size())));
+    out.add(fmt::format("{}{:08x}{:08x}", writer_.digest(), crc, crc32(0, all_names.data(), all_names.size())));
     out.add(static_cast<std::int64_t>(names_.size()));
     for (const auto& [name, line] : names_) {
       out.add(name);

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/files/crc32.h"
 #include "core/base/text.h"
-#include "core/checkpoint/crc32.h"
 #include "datasets/datasets.h"
 #include "datasets/shard_pattern.h"
 #include "datasets/text/documents.h"
@@ -144,8 +144,8 @@ SplitTokens tokens_of(const std::string& named, const TextOptions& options, cons
   if (const auto prefix = prefix_of(named); !prefix.empty()) {
     auto tokens = TokenFile::open(prefix);
     const auto index = tokens->index_bytes();
-    auto digest = fmt::format("{:08x}{:x} {}", checkpoint::crc32(0, index.data(), index.size()), tokens->tokens(),
-                              tokenizer.digest());
+    auto digest =
+        fmt::format("{:08x}{:x} {}", crc32(0, index.data(), index.size()), tokens->tokens(), tokenizer.digest());
     return {std::move(tokens), std::move(digest)};
   }
   const DocumentOptions how{.documents = options.documents == "lines"         ? Documents::lines

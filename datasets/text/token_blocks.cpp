@@ -10,7 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "core/base/text.h"
-#include "core/nn/index_checks.h"
+#include "core/nn/layers/index_checks.h"
 
 namespace trireme::datasets {
 namespace {

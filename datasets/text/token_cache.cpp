@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/files/files.h"
 #include "core/base/random.h"
 #include "core/base/text.h"
-#include "core/checkpoint/files.h"
 #include "core/comm/host_share.h"
 #include "datasets/index_cache.h"
 
@@ -86,7 +86,7 @@ CachedTokens make_in_memory(const TokenRecipe& recipe, const Make& make) {
 CachedTokens make_and_store(const TokenRecipe& recipe, const SourceStamp& sources, const std::string& name,
                             const Make& make) {
   const auto prefix = (index_folder() / name).string();
-  checkpoint::make_folder(index_folder().string());
+  make_folder(index_folder().string());
   TokenWriter writer(prefix, recipe.vocabulary);
   auto extra = make(writer);
   if (auto cached = read_cached_tokens(name, sources)) return *std::move(cached);

@@ -13,9 +13,9 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/files/crc32.h"
+#include "core/base/files/files.h"
 #include "core/base/text.h"
-#include "core/checkpoint/crc32.h"
-#include "core/checkpoint/files.h"
 
 namespace trireme::datasets {
 namespace {
@@ -193,7 +193,7 @@ void TokenFile::read(std::int64_t first, std::span<std::int64_t> out) const {
 
 TokenWriter::TokenWriter(const std::string& prefix, std::int64_t vocabulary)
     : prefix_(prefix), narrow_(vocabulary <= 65536) {
-  if (!prefix.empty()) file_ = std::make_unique<checkpoint::FileWriter>(prefix + ".bin");
+  if (!prefix.empty()) file_ = std::make_unique<FileWriter>(prefix + ".bin");
 }
 
 TokenWriter::~TokenWriter() = default;
@@ -208,7 +208,7 @@ void TokenWriter::append(std::span<const std::int32_t> ids) {
     std::memcpy(to, &value, sizeof value);
     to += sizeof value;
   }
-  crc_ = checkpoint::crc32(crc_, bytes_.data() + at, bytes_.size() - at);
+  crc_ = crc32(crc_, bytes_.data() + at, bytes_.size() - at);
 }
 
 void TokenWriter::add_sequence(std::span<const std::int32_t> ids) {
@@ -232,7 +232,7 @@ void TokenWriter::flush() {
 }
 
 std::string TokenWriter::digest() const {
-  const auto lengths = checkpoint::crc32(0, lengths_.data(), lengths_.size() * sizeof(std::int32_t));
+  const auto lengths = crc32(0, lengths_.data(), lengths_.size() * sizeof(std::int32_t));
   return fmt::format("{:08x}{:08x}", crc_, lengths);
 }
 
@@ -257,7 +257,7 @@ std::shared_ptr<const TokenFile> TokenWriter::finish(const std::string& name) {
   if (!file_) return TokenFile::in_memory(index(), std::move(bytes_), name);
   flush();
   file_->commit();
-  checkpoint::write_file(prefix_ + ".idx", index());
+  write_file(prefix_ + ".idx", index());
   return TokenFile::open(prefix_);
 }
 

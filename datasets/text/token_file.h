@@ -85,7 +85,7 @@ class TokenWriter {
 
   std::string prefix_;
   bool narrow_;  ///< uint16 instead of int32
-  std::unique_ptr<checkpoint::FileWriter> file_;
+  std::unique_ptr<FileWriter> file_;
   std::string bytes_;  ///< those that are not in the file yet; all without a file
   std::uint32_t crc_ = 0;
   std::vector<std::int32_t> lengths_;

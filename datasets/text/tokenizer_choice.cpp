@@ -6,8 +6,8 @@
 
 #include "core/base/environment.h"
 #include "core/base/error.h"
-#include "core/checkpoint/hub_cache.h"
-#include "core/checkpoint/weights.h"
+#include "core/checkpoint/weights/hub_cache.h"
+#include "core/checkpoint/weights/weights.h"
 
 namespace trireme::datasets {
 namespace {

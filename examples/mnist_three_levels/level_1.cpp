@@ -57,7 +57,7 @@ int train(const comm::World& world, const std::string& folder, at::ScalarType dt
         "of them that divides {} and {}",
         kBatch, mnist.train->size()));
   // A folder that cannot be written is an error now, not after the training.
-  const trireme::checkpoint::OutputFolder output("runs/mnist_level_1", world.rank());
+  const trireme::OutputFolder output("runs/mnist_level_1", world.rank());
 
   BasicNet net;
   // Trireme's layers get their memory, and their weights by name, here.

@@ -22,7 +22,7 @@ int train(trireme::comm::World& world, const std::string& folder, const std::str
       trireme::DataLoaderOptions{.dataset = mnist.train, .batch_size = kBatch, .shuffle = true},
       trireme::DataLoaderOptions{.dataset = mnist.validation, .batch_size = 500});
   // A folder that cannot be written is an error now, not after the training.
-  const trireme::checkpoint::OutputFolder output("runs/mnist_level_2", world.rank());
+  const trireme::OutputFolder output("runs/mnist_level_2", world.rank());
 
   for (std::int64_t epoch = 0; epoch < kEpochs; ++epoch) {
     auto loss_sum = at::zeros({}, at::TensorOptions(at::kDouble).device(accelerator.device()));

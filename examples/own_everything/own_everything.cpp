@@ -19,12 +19,12 @@
 #include <vector>
 
 #include "core/nn/block.h"
-#include "core/nn/linear.h"
+#include "core/nn/layers/linear.h"
 #include "core/optim/slotwise.h"
 #include "core/pipeline/schedules.h"
+#include "core/setup/extension.h"
 #include "core/train/callback.h"
-#include "core/train/console.h"
-#include "core/train/extension.h"
+#include "core/train/report/console.h"
 #include "trireme.h"
 
 namespace {

@@ -59,7 +59,7 @@ int train(trireme::comm::World& world, const std::string& dir, std::int64_t epoc
   const auto rings = std::make_shared<Rings>();
   auto run = booster.boost({.source = {.model = nn::adapt(net)}, .task = trireme::task_of(focal), .data = rings});
 
-  const trireme::checkpoint::OutputFolder output(dir, world.rank());
+  const trireme::OutputFolder output(dir, world.rank());
   if (run.load(dir)) booster.log().note("goes on after step {}", run.step);
   for (const auto epoch : run.epochs(epochs)) {
     at::Tensor loss;

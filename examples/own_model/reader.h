@@ -12,9 +12,9 @@
 #include <string>
 
 #include "core/base/fields.h"
-#include "core/nn/attention.h"
 #include "core/nn/block.h"
-#include "core/nn/linear.h"
+#include "core/nn/layers/attention.h"
+#include "core/nn/layers/linear.h"
 #include "core/nn/policy.h"
 
 namespace reader {

@@ -4,10 +4,10 @@
 
 #include <utility>
 
-#include "core/nn/convolution.h"
-#include "core/nn/dropout.h"
 #include "core/nn/hf_config.h"
-#include "core/nn/linear.h"
+#include "core/nn/layers/convolution.h"
+#include "core/nn/layers/dropout.h"
+#include "core/nn/layers/linear.h"
 #include "models/parts.h"
 
 namespace trireme::models::basic_net {

@@ -7,10 +7,10 @@
 #include <string>
 #include <utility>
 
-#include "core/nn/attention.h"
-#include "core/nn/embedding.h"
-#include "core/nn/linear.h"
-#include "core/nn/tokens.h"
+#include "core/nn/layers/attention.h"
+#include "core/nn/layers/embedding.h"
+#include "core/nn/layers/linear.h"
+#include "core/nn/layers/tokens.h"
 #include "models/parts.h"
 
 namespace trireme::models::bert {

@@ -6,9 +6,9 @@
 #include <memory>
 #include <string>
 
-#include "core/nn/attention.h"
-#include "core/nn/embedding.h"
-#include "core/nn/linear.h"
+#include "core/nn/layers/attention.h"
+#include "core/nn/layers/embedding.h"
+#include "core/nn/layers/linear.h"
 #include "models/parts.h"
 
 namespace trireme::models::gpt2 {

@@ -5,10 +5,10 @@
 #include <memory>
 #include <string>
 
-#include "core/nn/attention.h"
-#include "core/nn/embedding.h"
-#include "core/nn/gated_linear.h"
-#include "core/nn/rms_norm.h"
+#include "core/nn/layers/attention.h"
+#include "core/nn/layers/embedding.h"
+#include "core/nn/layers/gated_linear.h"
+#include "core/nn/layers/rms_norm.h"
 #include "models/parts.h"
 
 namespace trireme::models::llama {

@@ -9,7 +9,7 @@
 
 #include "core/base/fields.h"
 #include "core/nn/data_spec.h"
-#include "core/nn/rotary_scaling.h"
+#include "core/nn/layers/rotary_scaling.h"
 
 namespace trireme::models::llama {
 

@@ -4,9 +4,9 @@
 #include <memory>
 #include <utility>
 
-#include "core/nn/batch_norm.h"
-#include "core/nn/convolution.h"
-#include "core/nn/linear.h"
+#include "core/nn/layers/batch_norm.h"
+#include "core/nn/layers/convolution.h"
+#include "core/nn/layers/linear.h"
 #include "models/parts.h"
 
 namespace trireme::models::resnet {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "core/base/fields.h"
-#include "core/nn/image_size.h"
+#include "core/nn/layers/image_size.h"
 #include "core/nn/model_kind.h"
 
 namespace trireme::models::vit {

@@ -11,11 +11,11 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/nn/activation.h"
-#include "core/nn/attention.h"
-#include "core/nn/dropout.h"
-#include "core/nn/linear.h"
-#include "core/nn/tokens.h"
+#include "core/nn/layers/activation.h"
+#include "core/nn/layers/attention.h"
+#include "core/nn/layers/dropout.h"
+#include "core/nn/layers/linear.h"
+#include "core/nn/layers/tokens.h"
 #include "models/parts.h"
 #include "models/vit/timm.h"
 

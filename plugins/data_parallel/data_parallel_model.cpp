@@ -14,8 +14,8 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/nn/autograd/saved_state.h"
 #include "core/nn/block.h"
-#include "core/nn/saved_state.h"
 
 namespace trireme::plugins {
 namespace {

@@ -6,11 +6,11 @@
 #include "core/booster/plugin_entry.h"
 #include "core/booster/precision.h"
 #include "core/nn/block.h"
-#include "core/nn/chunked_cross_entropy.h"
+#include "core/nn/layers/chunked_cross_entropy.h"
 #include "pipeline/block_costs.h"
 #include "plugins/hybrid_parallel/pipelined.h"
 #include "shardformer/apply.h"
-#include "shardformer/collectives.h"
+#include "shardformer/tensor/collectives.h"
 #include "shardformer/validate.h"
 
 namespace trireme::plugins {

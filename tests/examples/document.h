@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/failure/refusal.h"
+#include "tests/command/refusal.h"
 
 namespace trireme::tests {
 

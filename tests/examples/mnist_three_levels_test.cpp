@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/failure/process.h"
+#include "tests/command/process.h"
 
 namespace trireme::tests {
 namespace {

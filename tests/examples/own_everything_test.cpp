@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/command/refusal.h"
 #include "tests/examples/document.h"
-#include "tests/failure/refusal.h"
 
 namespace trireme::tests {
 namespace {

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/command/process.h"
 #include "tests/examples/document.h"
-#include "tests/failure/process.h"
 
 namespace trireme::tests {
 namespace {

@@ -11,9 +11,9 @@
 #include <cstdlib>
 #include <random>
 
+#include "tests/command/metrics.h"
+#include "tests/command/small_run.h"
 #include "tests/failure/file_faults.h"
-#include "tests/failure/metrics.h"
-#include "tests/failure/small_run.h"
 
 namespace trireme::tests {
 namespace {

@@ -18,8 +18,8 @@
 #include <string>
 #include <thread>
 
-#include "core/booster/program.h"
 #include "core/comm/flight/recorder.h"
+#include "core/program/program.h"
 
 namespace trireme::tests {
 namespace {

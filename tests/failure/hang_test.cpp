@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/failure/launch.h"
+#include "tests/command/launch.h"
 
 namespace trireme::tests {
 namespace {

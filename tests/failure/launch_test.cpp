@@ -1,10 +1,10 @@
 // `trireme launch` on one machine, with small shell scripts as ranks: variables, output, exit codes, signals, refusals.
-#include "tests/failure/launch.h"
+#include "tests/command/launch.h"
 
 #include <csignal>
 #include <filesystem>
 
-#include "tests/failure/launcher_beside.h"
+#include "tests/command/launcher_beside.h"
 
 namespace trireme::tests {
 namespace {

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "tests/failure/metrics.h"
-#include "tests/failure/small_run.h"
+#include "tests/command/metrics.h"
+#include "tests/command/small_run.h"
 
 namespace trireme::tests {
 namespace {

@@ -1,7 +1,7 @@
 // A configuration that cannot run is refused once for all ranks, and leaves nothing behind.
-// The rules themselves are in tests/unit/train/refusals_test.cpp.
-#include "tests/failure/process.h"
-#include "tests/failure/small_run.h"
+// The rules themselves are in tests/unit/setup/refusals_test.cpp.
+#include "tests/command/process.h"
+#include "tests/command/small_run.h"
 
 namespace trireme::tests {
 namespace {

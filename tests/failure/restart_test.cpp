@@ -4,10 +4,10 @@
 #include <filesystem>
 #include <fstream>
 
-#include "tests/failure/launch.h"
-#include "tests/failure/launcher_beside.h"
-#include "tests/failure/metrics.h"
-#include "tests/failure/small_run.h"
+#include "tests/command/launch.h"
+#include "tests/command/launcher_beside.h"
+#include "tests/command/metrics.h"
+#include "tests/command/small_run.h"
 
 namespace trireme::tests {
 namespace {

@@ -1,5 +1,5 @@
 // Tests what a run that goes on keeps of its files, and does without when they are damaged.
-#include "tests/failure/metrics.h"
+#include "tests/command/metrics.h"
 
 namespace trireme::tests {
 namespace {

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <map>
 
-#include "tests/failure/small_run.h"
+#include "tests/command/small_run.h"
 
 namespace trireme::tests {
 namespace {

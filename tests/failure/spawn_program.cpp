@@ -18,8 +18,8 @@
 
 #include "core/base/error.h"
 #include "core/base/verdict.h"
-#include "core/booster/program.h"
-#include "core/booster/spawn.h"
+#include "core/program/program.h"
+#include "core/program/spawn.h"
 
 namespace {
 

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "tests/failure/refusal.h"
+#include "tests/command/refusal.h"
 
 namespace trireme::tests {
 namespace {

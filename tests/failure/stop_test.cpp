@@ -12,9 +12,9 @@
 #include <thread>
 #include <utility>
 
-#include "tests/failure/launch.h"
-#include "tests/failure/metrics.h"
-#include "tests/failure/small_run.h"
+#include "tests/command/launch.h"
+#include "tests/command/metrics.h"
+#include "tests/command/small_run.h"
 
 namespace trireme::tests {
 namespace {

@@ -8,8 +8,8 @@
 #include <optional>
 #include <utility>
 
-#include "tests/failure/metrics.h"
-#include "tests/failure/small_run.h"
+#include "tests/command/metrics.h"
+#include "tests/command/small_run.h"
 
 namespace trireme::tests {
 namespace {

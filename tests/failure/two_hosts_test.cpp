@@ -1,6 +1,6 @@
 // A training over Open MPI on two hosts with two ranks each, which network and UTS namespaces of this machine play.
-#include "tests/failure/launch.h"
-#include "tests/failure/metrics.h"
+#include "tests/command/launch.h"
+#include "tests/command/metrics.h"
 
 namespace trireme::tests {
 namespace {

@@ -5,7 +5,7 @@
 // is reserved by what the manifest says, which verified sizes limit.
 #include <ATen/ops/arange.h>
 
-#include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/formats/safetensors.h"
 #include "core/checkpoint/sharded_tensors.h"
 #include "tests/fuzz/memory_folder.h"
 #include "tests/fuzz/read_slices.h"

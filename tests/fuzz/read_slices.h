@@ -5,7 +5,7 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "core/checkpoint/weights_file.h"
+#include "core/checkpoint/formats/weights_file.h"
 
 namespace trireme::fuzz {
 

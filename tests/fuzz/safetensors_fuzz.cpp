@@ -1,5 +1,5 @@
 // The input is a safetensors file. It is refused with a CheckpointError, or every tensor of it can be read.
-#include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/formats/safetensors.h"
 #include "tests/fuzz/memory_folder.h"
 #include "tests/fuzz/read_slices.h"
 

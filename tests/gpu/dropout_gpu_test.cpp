@@ -5,7 +5,7 @@
 #include <iostream>
 
 #include "core/comm/world.h"
-#include "core/nn/dropout_mask.h"
+#include "core/nn/layers/dropout_mask.h"
 
 namespace trireme::nn {
 namespace {

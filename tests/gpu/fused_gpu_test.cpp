@@ -12,7 +12,7 @@
 #include <iostream>
 
 #include "core/comm/world.h"
-#include "core/nn/fused.h"
+#include "core/nn/layers/fused.h"
 
 namespace trireme::nn {
 namespace {

@@ -12,10 +12,10 @@
 
 #include "core/base/memory.h"
 #include "core/comm/world.h"
+#include "core/nn/autograd/recompute.h"
 #include "core/nn/block.h"
-#include "core/nn/linear.h"
+#include "core/nn/layers/linear.h"
 #include "core/nn/parameters.h"
-#include "core/nn/recompute.h"
 
 namespace trireme::nn {
 namespace {

@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
+#include "core/accelerate/ddp.h"
 #include "core/base/error.h"
-#include "core/booster/ddp.h"
 #include "core/data/distributed_sampler.h"
 #include "core/nn/adapt.h"
 #include "models/registry.h"

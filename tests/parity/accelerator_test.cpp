@@ -1,5 +1,5 @@
 // A user's loop with Accelerator equals one process, under every plugin and on any number of ranks.
-#include "core/booster/accelerator.h"
+#include "core/accelerate/accelerator.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -17,7 +17,7 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/formats/safetensors.h"
 #include "core/comm/text.h"
 #include "core/data/rows.h"
 #include "core/nn/block.h"

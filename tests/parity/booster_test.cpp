@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/formats/safetensors.h"
 #include "core/nn/block.h"
 #include "core/optim/hybrid_adam.h"
 #include "models/registry.h"

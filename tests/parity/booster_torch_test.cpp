@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "core/booster/accelerate_inputs.h"
+#include "core/accelerate/accelerate_inputs.h"
 #include "core/data/torch_dataset.h"
 #include "tasks/tasks.h"
 #include "tests/parity/layout.h"

@@ -5,9 +5,9 @@
 #include <ATen/ops/linear.h>
 #include <ATen/ops/norm.h>
 
-#include "core/nn/batch_norm.h"
 #include "core/nn/block.h"
-#include "core/nn/linear.h"
+#include "core/nn/layers/batch_norm.h"
+#include "core/nn/layers/linear.h"
 #include "core/nn/sums_over_ranks.h"
 #include "tests/parity/buffers.h"
 

@@ -15,11 +15,11 @@
 
 #include "core/base/random.h"
 #include "core/booster/run_state.h"
-#include "core/checkpoint/safetensors.h"
-#include "core/checkpoint/weights.h"
+#include "core/checkpoint/formats/safetensors.h"
+#include "core/checkpoint/weights/weights.h"
 #include "core/comm/text.h"
 #include "core/nn/adapt.h"
-#include "core/nn/linear.h"
+#include "core/nn/layers/linear.h"
 
 namespace trireme::tests::buffers {
 namespace {

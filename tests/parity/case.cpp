@@ -5,12 +5,12 @@
 #include <torch/nn/modules/linear.h>
 
 #include "core/nn/adapt.h"
-#include "core/nn/attention.h"
 #include "core/nn/block.h"
-#include "core/nn/embedding.h"
-#include "core/nn/linear.h"
-#include "core/nn/lora.h"
-#include "core/nn/tokens.h"
+#include "core/nn/layers/attention.h"
+#include "core/nn/layers/embedding.h"
+#include "core/nn/layers/linear.h"
+#include "core/nn/layers/lora.h"
+#include "core/nn/layers/tokens.h"
 #include "models/registry.h"
 #include "models/vit/options.h"
 

@@ -7,7 +7,7 @@
 #include <ATen/ops/stack.h>
 #include <gtest/gtest.h>
 
-#include "core/nn/chunked_cross_entropy.h"
+#include "core/nn/layers/chunked_cross_entropy.h"
 #include "core/shard/placement.h"
 #include "tests/ranks/world.h"
 

@@ -15,7 +15,7 @@
 
 #include "core/base/memory.h"
 #include "core/booster/plugin_loader.h"
-#include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/formats/safetensors.h"
 #include "core/comm/text.h"
 #include "core/nn/block.h"
 #include "core/shard/assembly.h"

@@ -10,9 +10,9 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/nn/batch_norm.h"
 #include "core/nn/block.h"
-#include "core/nn/linear.h"
+#include "core/nn/layers/batch_norm.h"
+#include "core/nn/layers/linear.h"
 #include "tests/parity/layout.h"
 
 namespace trireme::tests {

@@ -8,7 +8,7 @@
 
 #include "core/booster/weight_average.h"
 #include "core/config/table.h"
-#include "core/train/run_folder.h"
+#include "core/resume/run_folder.h"
 #include "core/train/trainer.h"
 #include "tests/parity/layout.h"
 #include "tests/ranks/world.h"

@@ -15,7 +15,7 @@
 #include <numeric>
 #include <set>
 
-#include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/formats/safetensors.h"
 
 namespace trireme::tests {
 namespace {

@@ -15,13 +15,13 @@
 #include <algorithm>
 
 #include "core/base/trace.h"
-#include "core/nn/attention_dropout.h"
+#include "core/nn/layers/attention_dropout.h"
 #include "core/shard/init.h"
-#include "shardformer/head_exchange.h"
-#include "shardformer/ring.h"
-#include "shardformer/ring_attention.h"
-#include "shardformer/ring_products.h"
-#include "shardformer/slices.h"
+#include "shardformer/sequence/head_exchange.h"
+#include "shardformer/sequence/ring.h"
+#include "shardformer/sequence/ring_attention.h"
+#include "shardformer/sequence/ring_products.h"
+#include "shardformer/sequence/slices.h"
 #include "tests/ranks/world.h"
 
 namespace trireme::shardformer {

@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "core/nn/block.h"
-#include "core/nn/embedding.h"
-#include "core/nn/linear.h"
+#include "core/nn/layers/embedding.h"
+#include "core/nn/layers/linear.h"
 #include "tests/parity/sentences.h"
 
 namespace trireme::tests {

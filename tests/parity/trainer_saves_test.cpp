@@ -18,14 +18,14 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/checkpoint/files.h"
-#include "core/checkpoint/model_folder.h"
+#include "core/base/files/files.h"
 #include "core/checkpoint/shared_errors.h"
+#include "core/checkpoint/weights/model_folder.h"
 #include "core/comm/text.h"
-#include "core/train/export.h"
-#include "core/train/lora.h"
+#include "core/resume/export.h"
+#include "core/resume/run_folder.h"
+#include "core/setup/lora.h"
 #include "core/train/run.h"
-#include "core/train/run_folder.h"
 #include "tests/file_limit.h"
 #include "tests/ranks/world.h"
 #include "tests/unit/train/small_run.h"
@@ -151,7 +151,7 @@ struct LimitBest : train::RunCallback {
     }
     lost = evaluation.of.step;
     if (run.world.rank() != 0) return;
-    best_before = checkpoint::read_file(run.best->file());
+    best_before = read_file(run.best->file());
     limit.emplace(best_before.size() - 1);
   }
   void on_step_begin(train::RunContext& run) override {
@@ -159,8 +159,8 @@ struct LimitBest : train::RunCallback {
     limit.reset();
     EXPECT_EQ(run.state.best.step, kept) << "is not that of the weights that are kept";
     if (run.world.rank() != 0) return;
-    EXPECT_TRUE(checkpoint::read_file(run.best->file()) == best_before) << "the earlier weights are changed";
-    EXPECT_EQ(checkpoint::digest_file(run.best->file()), run.best->digest());
+    EXPECT_TRUE(read_file(run.best->file()) == best_before) << "the earlier weights are changed";
+    EXPECT_EQ(digest_file(run.best->file()), run.best->digest());
     EXPECT_FALSE(fs::exists(checkpoint::next_model(run.folder->dir() + "/" + train::kBestModel)));
   }
   void on_exception(const std::exception_ptr& /*error*/) override { limit.reset(); }
@@ -168,7 +168,7 @@ struct LimitBest : train::RunCallback {
 
 std::vector<nlohmann::json> save_errors_of(const std::string& dir) {
   std::vector<nlohmann::json> out;
-  std::istringstream lines(checkpoint::read_file(dir + "/metrics.jsonl"));
+  std::istringstream lines(read_file(dir + "/metrics.jsonl"));
   for (std::string line; std::getline(lines, line);)
     if (auto json = nlohmann::json::parse(line); json.value("event", "") == "save_error") out.push_back(json);
   return out;
@@ -195,7 +195,7 @@ TEST(TrainerSaves, BestWeightsThatCannotBeWrittenAreAFailureOfEveryRank) {
         EXPECT_EQ(errors[0].at("what"), "best weights");
         EXPECT_EQ(errors[0].at("step"), limit->lost);
       } else {
-        EXPECT_TRUE(checkpoint::read_file(dir + "/model-best/model.safetensors") == limit->best_before);
+        EXPECT_TRUE(read_file(dir + "/model-best/model.safetensors") == limit->best_before);
       }
       EXPECT_FALSE(fs::exists(checkpoint::next_model(dir + "/" + train::kBestModel)));
     }
@@ -212,7 +212,7 @@ struct BlockResult : train::RunCallback {
     if (run.world.rank() != 0 || run.state.at.global_step != 1) return;
     const auto path = run.folder->dir() + "/" + name;
     if (name == train::kExportedModel || name == train::kMergedModel)
-      checkpoint::write_file(path, "no folder");
+      write_file(path, "no folder");
     else
       fs::create_directories(path + "/no file");
   }
@@ -283,7 +283,7 @@ TEST(TrainerSaves, ALineThatCannotBeWrittenIsAFailureOfEveryRank) {
       std::vector<std::int64_t> expected, found;
       for (int step = 1; step <= (stops ? of : ends_at); ++step)
         if (step != of) expected.push_back(step);
-      std::istringstream lines(checkpoint::read_file(dir + "/metrics.jsonl"));
+      std::istringstream lines(read_file(dir + "/metrics.jsonl"));
       for (std::string line; std::getline(lines, line);)
         if (const auto json = nlohmann::json::parse(line); json.at("kind") == "step") found.push_back(json.at("step"));
       EXPECT_EQ(found, expected);

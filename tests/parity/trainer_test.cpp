@@ -21,7 +21,7 @@
 #include "core/base/error.h"
 #include "core/comm/text.h"
 #include "core/data/dataset_around.h"
-#include "core/train/rank_times.h"
+#include "core/train/report/rank_times.h"
 #include "tasks/tasks.h"
 #include "tests/parity/layout.h"
 #include "tests/parity/reference.h"

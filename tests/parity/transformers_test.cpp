@@ -10,13 +10,13 @@
 #include <utility>
 #include <vector>
 
-#include "core/nn/attention.h"
 #include "core/nn/block.h"
-#include "core/nn/embedding.h"
-#include "core/nn/gated_linear.h"
-#include "core/nn/lora.h"
-#include "core/nn/rms_norm.h"
-#include "core/nn/tokens.h"
+#include "core/nn/layers/attention.h"
+#include "core/nn/layers/embedding.h"
+#include "core/nn/layers/gated_linear.h"
+#include "core/nn/layers/lora.h"
+#include "core/nn/layers/rms_norm.h"
+#include "core/nn/layers/tokens.h"
 #include "models/registry.h"
 #include "tests/parity/sentences.h"
 

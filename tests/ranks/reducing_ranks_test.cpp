@@ -13,7 +13,7 @@
 #include <set>
 
 #include "core/nn/block.h"
-#include "core/nn/linear.h"
+#include "core/nn/layers/linear.h"
 #include "core/optim/sgd.h"
 #include "tests/ranks/world.h"
 #include "zero/gemini/chunks.h"

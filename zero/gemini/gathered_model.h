@@ -25,7 +25,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "core/nn/backward_hook.h"
+#include "core/nn/autograd/backward_hook.h"
 #include "zero/gemini/block_order.h"
 #include "zero/gemini/chunk_manager.h"
 #include "zero/sharded_model.h"

@@ -6,10 +6,10 @@
 #include <numeric>
 
 #include "core/base/error.h"
+#include "core/base/files/files.h"
 #include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
-#include "core/checkpoint/files.h"
 
 namespace trireme::zero {
 
@@ -42,7 +42,7 @@ std::optional<MemoryStats> MemoryStats::read(const std::string& path, const RunK
   if (!std::filesystem::exists(path)) return {};
   MemoryStats stats;
   try {
-    const auto file = parse_json(checkpoint::read_file(path));
+    const auto file = parse_json(read_file(path));
     check_same(section, path, run, file.at("run").get<RunKeys>());
     for (const auto& period : file.at("periods"))
       stats.periods.push_back({period.at("other").get<std::int64_t>(), period.at("gathered").get<std::int64_t>()});
@@ -66,7 +66,7 @@ void MemoryStats::write(const std::string& path, const RunKeys& run) const {
   for (const auto& period : periods) list.push_back({{"other", period.other}, {"gathered", period.gathered}});
   const nlohmann::json file{
       {"run", run}, {"periods", list}, {"update", update}, {"state", state}, {"first_use", first_use}};
-  checkpoint::write_file(path, json_text(file, 1) + "\n");
+  write_file(path, json_text(file, 1) + "\n");
 }
 
 std::vector<Residency> plan_residency(const MemoryStats& stats, const std::vector<std::int64_t>& parts,

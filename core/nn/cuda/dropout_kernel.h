@@ -7,7 +7,7 @@
 
 namespace trireme::nn {
 
-/// The elements of a sample's full tensor to draw, as in Elements (core/nn/dropout_mask.h). @pre row, count > 0
+/// The elements of a sample's full tensor to draw, as in Elements (core/nn/layers/dropout_mask.h). @pre row, count > 0
 struct MaskShape {
   std::int64_t samples, count, offset, row, stride;
 };

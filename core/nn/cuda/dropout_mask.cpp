@@ -1,5 +1,5 @@
 // Dropout masks on a GPU. libtrireme_cuda registers this kernel when it is loaded.
-#include "core/nn/dropout_mask.h"
+#include "core/nn/layers/dropout_mask.h"
 
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>

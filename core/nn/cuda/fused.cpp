@@ -1,5 +1,5 @@
 // Fused steps on a GPU with our own kernels. libtrireme_cuda registers them when it is loaded.
-#include "core/nn/fused.h"
+#include "core/nn/layers/fused.h"
 
 #include <ATen/AccumulateType.h>
 #include <ATen/TensorOperators.h>

@@ -1,6 +1,6 @@
-// The kernels of the fused steps on a GPU (core/nn/fused.h). No LibTorch header is included, because nvcc compiles
-// those slowly. All tensors are dense, on the device and of one dtype, except means and reciprocal deviations: those
-// are float, or double for double. Sums are accumulated in the same type. Each function returns the status of the
+// The kernels of the fused steps on a GPU (core/nn/layers/fused.h). No LibTorch header is included, because nvcc
+// compiles those slowly. All tensors are dense, on the device and of one dtype, except means and reciprocal deviations:
+// those are float, or double for double. Sums are accumulated in the same type. Each function returns the status of the
 // launch.
 #pragma once
 

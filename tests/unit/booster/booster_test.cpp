@@ -19,8 +19,8 @@
 #include "core/booster/replicated.h"
 #include "core/nn/adapt.h"
 #include "core/nn/block.h"
-#include "core/nn/criterion.h"
-#include "core/nn/linear.h"
+#include "core/nn/layers/criterion.h"
+#include "core/nn/layers/linear.h"
 #include "core/optim/curves.h"
 #include "core/optim/sgd.h"
 

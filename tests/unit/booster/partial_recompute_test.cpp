@@ -9,9 +9,9 @@
 
 #include "core/base/error.h"
 #include "core/booster/plugin.h"
-#include "core/nn/attention.h"
 #include "core/nn/block.h"
-#include "core/nn/gated_linear.h"
+#include "core/nn/layers/attention.h"
+#include "core/nn/layers/gated_linear.h"
 
 namespace trireme {
 namespace {

@@ -7,7 +7,7 @@
 
 #include <functional>
 
-#include "core/checkpoint/files.h"
+#include "core/base/files/files.h"
 #include "core/checkpoint/train_state.h"
 #include "tests/unit/checkpoint/folder.h"
 #include "tests/unit/checkpoint/sync_hook.h"

@@ -1,14 +1,14 @@
 // Files and folders are written completely or not at all: checksums, replacement, full disks and size limits.
-#include "core/checkpoint/files.h"
+#include "core/base/files/files.h"
 
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
 
 #include "core/base/error.h"
-#include "core/checkpoint/crc32.h"
-#include "core/checkpoint/output_folder.h"
-#include "core/checkpoint/safetensors.h"
+#include "core/base/files/crc32.h"
+#include "core/base/files/output_folder.h"
+#include "core/checkpoint/formats/safetensors.h"
 #include "tests/file_limit.h"
 #include "tests/unit/checkpoint/folder.h"
 

@@ -1,5 +1,5 @@
 // Names of the Hugging Face Hub, looked up in a cache as huggingface_hub lays it out.
-#include "core/checkpoint/hub_cache.h"
+#include "core/checkpoint/weights/hub_cache.h"
 
 #include <stdlib.h>
 

@@ -1,5 +1,5 @@
 // An exported model: in one file or in several with an index, in another dtype, over an earlier export.
-#include "core/checkpoint/model_files.h"
+#include "core/checkpoint/weights/model_files.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
@@ -8,8 +8,8 @@
 
 #include <nlohmann/json.hpp>
 
-#include "core/checkpoint/weights.h"
-#include "core/checkpoint/weights_source.h"
+#include "core/checkpoint/weights/weights.h"
+#include "core/checkpoint/weights/weights_source.h"
 #include "tests/unit/checkpoint/folder.h"
 
 namespace trireme::checkpoint {

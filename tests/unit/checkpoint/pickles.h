@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/formats/safetensors.h"
 
 namespace trireme::checkpoint {
 

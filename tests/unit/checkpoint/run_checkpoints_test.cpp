@@ -7,9 +7,9 @@
 
 #include <functional>
 
+#include "core/base/files/files.h"
 #include "core/checkpoint/checkpoint_files.h"
-#include "core/checkpoint/files.h"
-#include "core/checkpoint/weights_source.h"
+#include "core/checkpoint/weights/weights_source.h"
 #include "tests/unit/checkpoint/folder.h"
 
 namespace trireme::checkpoint {

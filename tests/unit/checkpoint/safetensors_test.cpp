@@ -1,5 +1,5 @@
 // Tensors written to and read from files: every dtype and shape, files that Python wrote, slices, damaged files.
-#include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/formats/safetensors.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>

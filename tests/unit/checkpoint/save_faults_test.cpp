@@ -16,13 +16,13 @@
 #include <optional>
 #include <stdexcept>
 
+#include "core/base/files/files.h"
 #include "core/checkpoint/checkpoint_save.h"
-#include "core/checkpoint/files.h"
-#include "core/checkpoint/model_files.h"
-#include "core/checkpoint/model_folder.h"
-#include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/formats/safetensors.h"
 #include "core/checkpoint/train_state.h"
-#include "core/train/export_checkpoint.h"
+#include "core/checkpoint/weights/model_files.h"
+#include "core/checkpoint/weights/model_folder.h"
+#include "core/resume/export_checkpoint.h"
 #include "tests/failure/file_faults.h"
 #include "tests/unit/checkpoint/folder.h"
 

@@ -1,5 +1,6 @@
-// State dicts of torch.save: files made by PyTorch (tests/golden/make_state_dict.py), hostile pickles, damaged files.
-#include "core/checkpoint/state_dict.h"
+// State dicts of torch.save: files made by PyTorch (tests/golden/make/make_state_dict.py), hostile pickles, damaged
+// files.
+#include "core/checkpoint/formats/state_dict.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
@@ -11,9 +12,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "core/checkpoint/safetensors.h"
-#include "core/checkpoint/weights.h"
-#include "core/checkpoint/weights_source.h"
+#include "core/checkpoint/formats/safetensors.h"
+#include "core/checkpoint/weights/weights.h"
+#include "core/checkpoint/weights/weights_source.h"
 #include "tests/unit/checkpoint/folder.h"
 #include "tests/unit/checkpoint/pickles.h"
 

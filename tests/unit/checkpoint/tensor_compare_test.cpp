@@ -1,5 +1,5 @@
 // Differences and statistics of stored tensors, against values that are known.
-#include "core/checkpoint/tensor_compare.h"
+#include "core/checkpoint/weights/tensor_compare.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
@@ -10,7 +10,7 @@
 #include <cmath>
 #include <limits>
 
-#include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/formats/safetensors.h"
 #include "core/checkpoint/train_state.h"
 #include "tests/unit/checkpoint/folder.h"
 

@@ -1,5 +1,5 @@
 // Weights in Hugging Face layout: the paths they are read from, heads, conversions, refusals.
-#include "core/checkpoint/weights.h"
+#include "core/checkpoint/weights/weights.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
@@ -10,7 +10,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/formats/safetensors.h"
 #include "core/checkpoint/train_state.h"
 #include "tests/unit/checkpoint/folder.h"
 

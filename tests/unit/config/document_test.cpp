@@ -5,7 +5,7 @@
 #include <fstream>
 #include <sstream>
 
-#include "core/train/run_config.h"
+#include "core/setup/run_config.h"
 #include "tests/unit/config/config_test.h"
 
 namespace trireme::config {

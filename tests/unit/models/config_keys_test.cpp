@@ -1,5 +1,6 @@
-// The keys of transformers' configuration classes (tests/golden/make_config_keys.py) against what the models do with
-// each: a key that is in no list fails; those in a list have its effect. What keys that few files have do in a model.
+// The keys of transformers' configuration classes (tests/golden/make/make_config_keys.py) against what the models do
+// with each: a key that is in no list fails; those in a list have its effect. What keys that few files have do in a
+// model.
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 

@@ -12,10 +12,10 @@
 #include <ostream>
 #include <string>
 
-#include "core/checkpoint/safetensors.h"
+#include "core/checkpoint/formats/safetensors.h"
+#include "core/nn/autograd/recompute.h"
+#include "core/nn/layers/rotary.h"
 #include "core/nn/parameters.h"
-#include "core/nn/recompute.h"
-#include "core/nn/rotary.h"
 #include "models/llama/options.h"
 #include "tests/unit/checkpoint/folder.h"
 #include "trireme.h"

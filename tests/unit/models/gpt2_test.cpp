@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include "core/checkpoint/safetensors.h"
-#include "core/checkpoint/weights.h"
+#include "core/checkpoint/formats/safetensors.h"
+#include "core/checkpoint/weights/weights.h"
 #include "models/gpt2/kind.h"
 #include "tests/unit/checkpoint/folder.h"
 

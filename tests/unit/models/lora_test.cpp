@@ -1,5 +1,5 @@
-// Adapters against PEFT's (tests/golden/make_lora.py): outputs, loss, gradients and merged weights in float64, and the
-// files in both directions. What add_lora() changes in a model, and what it refuses.
+// Adapters against PEFT's (tests/golden/make/make_lora.py): outputs, loss, gradients and merged weights in float64, and
+// the files in both directions. What add_lora() changes in a model, and what it refuses.
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
@@ -13,8 +13,8 @@
 #include <string>
 
 #include "core/base/safetensors_file.h"
+#include "core/nn/autograd/recompute.h"
 #include "core/nn/parameters.h"
-#include "core/nn/recompute.h"
 #include "tests/unit/checkpoint/folder.h"
 #include "trireme.h"
 
@@ -238,7 +238,7 @@ class TiedAdapters : public testing::TestWithParam<TiedModel> {
       file.erase("base_model.model." + name);
       if (value) file["base_model.model." + name] = *value;
     }
-    checkpoint::make_folder(folder / "changed");
+    make_folder(folder / "changed");
     std::vector<checkpoint::NamedValue> stored;
     for (const auto& [name, value] : file) stored.push_back({name, value});
     checkpoint::write_safetensors(folder / "changed/adapter_model.safetensors", stored);

@@ -1,5 +1,5 @@
-// ResNet against torchvision's (tests/golden/make_resnet.py): names, logits, loss, every gradient and every running
-// statistic in float64; its configuration; the options it refuses.
+// ResNet against torchvision's (tests/golden/make/make_resnet.py): names, logits, loss, every gradient and every
+// running statistic in float64; its configuration; the options it refuses.
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
 
@@ -10,8 +10,8 @@
 #include <string>
 
 #include "core/base/safetensors_file.h"
+#include "core/nn/autograd/recompute.h"
 #include "core/nn/parameters.h"
-#include "core/nn/recompute.h"
 #include "models/resnet/options.h"
 #include "trireme.h"
 

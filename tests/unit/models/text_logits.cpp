@@ -1,5 +1,5 @@
 // text_logits MODEL_FOLDER INPUTS OUT: reads the folder of a model of text as `trireme` does, and writes the logits of
-// INPUTS' "input_ids" and side inputs (safetensors) to OUT, in float64. For tests/golden/check_text_export.py.
+// INPUTS' "input_ids" and side inputs (safetensors) to OUT, in float64. For tests/golden/check/check_text_export.py.
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "core/checkpoint/safetensors.h"
-#include "core/checkpoint/weights.h"
+#include "core/checkpoint/formats/safetensors.h"
+#include "core/checkpoint/weights/weights.h"
 #include "core/nn/block.h"
 #include "core/nn/parameters.h"
 #include "models/registry.h"

@@ -1,5 +1,5 @@
 // vit_logits MODEL_FOLDER INPUTS OUT: reads a model folder as `trireme` does, and writes the logits of INPUTS'
-// "pixel_values" (safetensors) to OUT. For tests/golden/check_export.py.
+// "pixel_values" (safetensors) to OUT. For tests/golden/check/check_export.py.
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "core/checkpoint/safetensors.h"
-#include "core/checkpoint/weights.h"
+#include "core/checkpoint/formats/safetensors.h"
+#include "core/checkpoint/weights/weights.h"
 #include "core/nn/block.h"
 #include "core/nn/parameters.h"
 #include "models/registry.h"

@@ -13,7 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/base/safetensors_file.h"
-#include "core/checkpoint/weights.h"
+#include "core/checkpoint/weights/weights.h"
 #include "core/nn/parameters.h"
 #include "models/registry.h"
 #include "models/vit/vit.h"

@@ -17,10 +17,10 @@
 
 #include "core/base/error.h"
 #include "core/base/safetensors_file.h"
-#include "core/checkpoint/weights.h"
-#include "core/nn/criterion.h"
+#include "core/checkpoint/weights/weights.h"
+#include "core/nn/autograd/recompute.h"
+#include "core/nn/layers/criterion.h"
 #include "core/nn/parameters.h"
-#include "core/nn/recompute.h"
 #include "models/registry.h"
 
 namespace trireme {

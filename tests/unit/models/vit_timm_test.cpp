@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/safetensors_file.h"
-#include "core/checkpoint/weights.h"
+#include "core/checkpoint/weights/weights.h"
 #include "core/nn/parameters.h"
 #include "models/vit/kind.h"
 #include "models/vit/vit.h"

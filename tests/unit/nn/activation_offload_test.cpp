@@ -1,6 +1,6 @@
 // Inputs of recomputed blocks in other memory between the passes: same gradients, released in time. On CPU tensors; the
 // streams of a GPU are tested in tests/gpu.
-#include "core/nn/activation_offload.h"
+#include "core/nn/autograd/activation_offload.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/rand.h>
@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/nn/autograd/recompute.h"
 #include "core/nn/block.h"
-#include "core/nn/linear.h"
+#include "core/nn/layers/linear.h"
 #include "core/nn/parameters.h"
-#include "core/nn/recompute.h"
 
 namespace trireme::nn {
 namespace {

@@ -1,6 +1,6 @@
 // BatchNorm on one rank equals LibTorch's in training and in evaluation, also in its synchronised form, which
 // tests/parity/buffers_norm_test.cpp tests on several ranks.
-#include "core/nn/batch_norm.h"
+#include "core/nn/layers/batch_norm.h"
 
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/equal.h>

@@ -1,5 +1,5 @@
 // The cross-entropy of many logits: against its definition, with every option, in every dtype, in place and not.
-#include "core/nn/chunked_cross_entropy.h"
+#include "core/nn/layers/chunked_cross_entropy.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>

@@ -1,5 +1,5 @@
 // Convolution and pooling on one rank equal LibTorch's in values, gradients, memory format and initial distribution.
-#include "core/nn/convolution.h"
+#include "core/nn/layers/convolution.h"
 
 #include <ATen/ops/allclose.h>
 #include <ATen/ops/max_pool2d.h>

@@ -1,5 +1,5 @@
 // The dropout mask by name and sample (contract C2), and attention with it.
-#include "core/nn/dropout.h"
+#include "core/nn/layers/dropout.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
@@ -15,7 +15,7 @@
 #include <cmath>
 
 #include "core/base/error.h"
-#include "core/nn/attention.h"
+#include "core/nn/layers/attention.h"
 
 namespace trireme::nn {
 namespace {

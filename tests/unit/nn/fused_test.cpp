@@ -1,5 +1,5 @@
 // Fused steps against the steps one after the other, forward and backward, each gradient alone and all together.
-#include "core/nn/fused.h"
+#include "core/nn/layers/fused.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/autocast_mode.h>
@@ -16,8 +16,8 @@
 #include <cmath>
 #include <functional>
 
-#include "core/nn/attention.h"
-#include "core/nn/split_backward.h"
+#include "core/nn/autograd/split_backward.h"
+#include "core/nn/layers/attention.h"
 
 namespace trireme::nn {
 namespace {

@@ -21,11 +21,11 @@
 
 #include "core/base/error.h"
 #include "core/nn/adapt.h"
-#include "core/nn/criterion.h"
-#include "core/nn/embedding.h"
-#include "core/nn/linear.h"
+#include "core/nn/autograd/recompute.h"
+#include "core/nn/layers/criterion.h"
+#include "core/nn/layers/embedding.h"
+#include "core/nn/layers/linear.h"
 #include "core/nn/parameters.h"
-#include "core/nn/recompute.h"
 
 namespace trireme::nn {
 namespace {

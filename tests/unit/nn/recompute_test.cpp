@@ -1,5 +1,5 @@
 // Recompute gives the gradients of the plain pass, also in the difficult cases.
-#include "core/nn/recompute.h"
+#include "core/nn/autograd/recompute.h"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/dropout.h>
@@ -15,8 +15,8 @@
 #include <map>
 
 #include "core/base/error.h"
-#include "core/nn/dropout.h"
-#include "core/nn/linear.h"
+#include "core/nn/layers/dropout.h"
+#include "core/nn/layers/linear.h"
 #include "core/nn/parameters.h"
 
 namespace trireme::nn {

@@ -11,13 +11,13 @@
 
 #include "core/base/error.h"
 #include "core/base/memory.h"
-#include "core/nn/attention.h"
-#include "core/nn/batch_norm.h"
+#include "core/nn/autograd/recompute.h"
+#include "core/nn/autograd/split_backward.h"
 #include "core/nn/block.h"
-#include "core/nn/gated_linear.h"
+#include "core/nn/layers/attention.h"
+#include "core/nn/layers/batch_norm.h"
+#include "core/nn/layers/gated_linear.h"
 #include "core/nn/parameters.h"
-#include "core/nn/recompute.h"
-#include "core/nn/split_backward.h"
 
 namespace trireme::nn {
 namespace {

@@ -1,5 +1,5 @@
 // A backward pass in two parts gives the gradients of a single one, and computes each once.
-#include "core/nn/split_backward.h"
+#include "core/nn/autograd/split_backward.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
@@ -15,11 +15,11 @@
 #include <functional>
 #include <map>
 
-#include "core/nn/backward_hook.h"
+#include "core/nn/autograd/backward_hook.h"
+#include "core/nn/autograd/recompute.h"
 #include "core/nn/block.h"
-#include "core/nn/linear.h"
+#include "core/nn/layers/linear.h"
 #include "core/nn/parameters.h"
-#include "core/nn/recompute.h"
 
 namespace trireme::nn {
 namespace {

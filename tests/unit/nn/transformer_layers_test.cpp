@@ -20,13 +20,13 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/nn/attention.h"
-#include "core/nn/attention_dropout.h"
 #include "core/nn/block.h"
-#include "core/nn/gated_linear.h"
+#include "core/nn/layers/attention.h"
+#include "core/nn/layers/attention_dropout.h"
+#include "core/nn/layers/gated_linear.h"
+#include "core/nn/layers/rms_norm.h"
+#include "core/nn/layers/side_inputs.h"
 #include "core/nn/parameters.h"
-#include "core/nn/rms_norm.h"
-#include "core/nn/side_inputs.h"
 
 namespace trireme::nn {
 namespace {

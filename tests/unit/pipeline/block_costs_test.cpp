@@ -8,9 +8,9 @@
 #include <torch/nn/modules/linear.h>
 
 #include "core/nn/adapt.h"
+#include "core/nn/autograd/flops.h"
 #include "core/nn/block.h"
-#include "core/nn/flops.h"
-#include "core/nn/linear.h"
+#include "core/nn/layers/linear.h"
 #include "models/registry.h"
 #include "models/vit/options.h"
 

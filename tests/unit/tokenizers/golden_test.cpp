@@ -1,4 +1,4 @@
-// Ids and texts equal those of Hugging Face's tokenizers (tests/golden/make_tokenizers.py).
+// Ids and texts equal those of Hugging Face's tokenizers (tests/golden/make/make_tokenizers.py).
 #include <gtest/gtest.h>
 
 #include <optional>

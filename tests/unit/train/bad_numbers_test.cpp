@@ -8,8 +8,8 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/setup/run_config.h"
 #include "core/train/callback.h"
-#include "core/train/run_config.h"
 
 namespace trireme::train {
 namespace {

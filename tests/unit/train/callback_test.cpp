@@ -11,8 +11,8 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "core/train/summary.h"
-#include "tests/unit/data/folder.h"
+#include "core/train/report/summary.h"
+#include "tests/unit/datasets/folder.h"
 #include "tests/unit/train/small_run.h"
 
 namespace trireme::train {

@@ -1,5 +1,5 @@
 // The FLOPs that a run reports: those of the blocks' profile, in proportion to what a step computes; and GPUs' peaks.
-#include "core/train/flop_rate.h"
+#include "core/train/report/flop_rate.h"
 
 #include <ATen/ops/ones.h>
 #include <ATen/ops/where.h>

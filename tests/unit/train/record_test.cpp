@@ -1,12 +1,12 @@
 // The difference between two records of a training: a value that is not finite in one of them alone is a difference.
-#include "core/train/record.h"
+#include "core/train/report/record.h"
 
 #include <ATen/ops/full.h>
 
 #include <cmath>
 
-#include "core/checkpoint/safetensors.h"
-#include "tests/unit/data/folder.h"
+#include "core/checkpoint/formats/safetensors.h"
+#include "tests/unit/datasets/folder.h"
 
 namespace trireme::train {
 namespace {

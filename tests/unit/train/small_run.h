@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/resume/run_folder.h"
 #include "core/train/run.h"
-#include "core/train/run_folder.h"
 #include "trireme.h"
 
 namespace trireme::train::testing_tools {

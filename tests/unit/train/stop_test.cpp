@@ -12,9 +12,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "core/checkpoint/files.h"
+#include "core/base/files/files.h"
 #include "core/data/dataset_around.h"
-#include "tests/unit/data/folder.h"
+#include "tests/unit/datasets/folder.h"
 #include "tests/unit/train/program.h"
 
 namespace trireme::train {
@@ -193,7 +193,7 @@ class RaisingReads final : public data::DatasetAround {
 /// The lines of metrics.jsonl without their times, the last one of each step, kind and split.
 std::map<std::string, std::string> numbers_in(const std::string& dir) {
   std::map<std::string, std::string> out;
-  std::istringstream lines(checkpoint::read_file(dir + "/metrics.jsonl"));
+  std::istringstream lines(read_file(dir + "/metrics.jsonl"));
   for (std::string text; std::getline(lines, text);) {
     auto line = nlohmann::json::parse(text);
     if (line.at("kind") == "event") continue;
@@ -246,8 +246,7 @@ TEST(StopOnRequest, InEveryPhaseTheRunGoesOnAsIfItHadNotStopped) {
     }
     EXPECT_FALSE(std::filesystem::exists(dir + "/summary.json")) << "phase " << i;
     train(dir, by);
-    EXPECT_EQ(checkpoint::read_file(straight + "/model/model.safetensors"),
-              checkpoint::read_file(dir + "/model/model.safetensors"))
+    EXPECT_EQ(read_file(straight + "/model/model.safetensors"), read_file(dir + "/model/model.safetensors"))
         << "phase " << i;
     EXPECT_EQ(numbers_in(straight), numbers_in(dir)) << "phase " << i;
   }

@@ -1,6 +1,6 @@
-// The files for TensorBoard, read by a decoder that shares nothing with the encoder. tests/golden/check_tensorboard.py
-// reads such files with TensorBoard's own reader.
-#include "core/train/tensorboard.h"
+// The files for TensorBoard, read by a decoder that shares nothing with the encoder.
+// tests/golden/check/check_tensorboard.py reads such files with TensorBoard's own reader.
+#include "core/train/report/tensorboard.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 
 #include "core/base/error.h"
 #include "tests/file_limit.h"
-#include "tests/unit/data/folder.h"
+#include "tests/unit/datasets/folder.h"
 #include "tests/unit/train/small_run.h"
 
 namespace trireme::train {

@@ -10,7 +10,7 @@
 #include <sstream>
 
 #include "core/train/trainer.h"
-#include "tests/unit/data/folder.h"
+#include "tests/unit/datasets/folder.h"
 #include "tests/unit/train/program.h"
 
 namespace trireme::train {

@@ -13,8 +13,8 @@
 #include <sstream>
 
 #include "core/base/error.h"
+#include "core/base/files/files.h"
 #include "core/checkpoint/checkpoint_folders.h"
-#include "core/checkpoint/files.h"
 #include "core/train/stop.h"
 #include "tests/file_limit.h"
 #include "tests/unit/checkpoint/folder.h"

@@ -9,9 +9,9 @@
 #include <filesystem>
 
 #include "core/base/error.h"
-#include "core/checkpoint/files.h"
+#include "core/base/files/files.h"
 #include "core/data/dataset_around.h"
-#include "tests/unit/data/folder.h"
+#include "tests/unit/datasets/folder.h"
 #include "tests/unit/train/program.h"
 
 namespace trireme::train {
@@ -30,8 +30,8 @@ TEST(Trainer, IsTheCommandsTraining) {
   const Program program;
   testing_tools::train_small(prepared(kFile, {"run.dir=" + folder.path("file")}));
   shown_by([&] { Trainer(*program.world, Program::arguments(folder.path("program")), program.inputs()).train(); });
-  EXPECT_EQ(checkpoint::read_file(folder.path("file/model/model.safetensors")),
-            checkpoint::read_file(folder.path("program/model/model.safetensors")));
+  EXPECT_EQ(read_file(folder.path("file/model/model.safetensors")),
+            read_file(folder.path("program/model/model.safetensors")));
 }
 
 // A model with adapters saves these alone, and they can be loaded again.
@@ -174,8 +174,8 @@ TEST(Trainer, ResumesWithTheSameWeights) {
     }
   });
   EXPECT_EQ(resumed_at, (std::vector<std::int64_t>{0, 4}));
-  EXPECT_EQ(checkpoint::read_file(folder.path("straight/model/model.safetensors")),
-            checkpoint::read_file(folder.path("stopped/model/model.safetensors")));
+  EXPECT_EQ(read_file(folder.path("straight/model/model.safetensors")),
+            read_file(folder.path("stopped/model/model.safetensors")));
 }
 
 /// Takes the run's checkpoints folder away in steps 3 and 4, and puts a file in its place.
@@ -186,7 +186,7 @@ struct BlockSaves : RunCallback {
     const auto step = run.state.at.global_step;
     if (step == 3) {
       std::filesystem::rename(folder, away);
-      checkpoint::write_file(folder, "in the way");
+      write_file(folder, "in the way");
     } else if (step == 5) {
       std::filesystem::remove(folder);
       std::filesystem::rename(away, folder);
@@ -215,7 +215,7 @@ TEST(Trainer, GoesOnOrStopsWhenACheckpointCannotBeWritten) {
     }
     EXPECT_EQ(block->saved, (std::vector<std::string>{"step-00000002", "step-00000006", "step-00000008",
                                                       "step-00000010", "step-00000012"}));
-    EXPECT_NE(checkpoint::read_file(dir + "/metrics.jsonl").find("\"event\":\"save_error\""), std::string::npos);
+    EXPECT_NE(read_file(dir + "/metrics.jsonl").find("\"event\":\"save_error\""), std::string::npos);
   }
 }
 

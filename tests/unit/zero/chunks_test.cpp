@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "core/nn/block.h"
-#include "core/nn/linear.h"
+#include "core/nn/layers/linear.h"
 
 namespace trireme::zero {
 namespace {

@@ -1,0 +1,33 @@
+#include "core/base/files/output_folder.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/files/files.h"
+
+namespace trireme {
+
+OutputFolder::OutputFolder(std::string path, int rank) : path_(std::move(path)) {
+  if (rank != 0) return;
+  TRIREME_REQUIRE(!path_.empty(), "the folder for the results has an empty name; write . for the working directory");
+  make_folder(path_);
+  const auto file = path_in(path_, ".lock");
+  lock_ = ::open(file.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
+  if (lock_ < 0) throw CheckpointError(write_problem(file, "cannot be written", errno));
+  // On file systems without locks (some network ones) the folder is not protected.
+  if (::flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  ::close(lock_);
+  throw ConfigError(fmt::format("another run is writing to {}; wait until it ends, or name another folder", path_));
+}
+
+OutputFolder::~OutputFolder() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+}  // namespace trireme

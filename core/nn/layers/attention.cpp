@@ -1,0 +1,238 @@
+#include "core/nn/layers/attention.h"
+
+#include <ATen/Context.h>
+#include <ATen/SDPBackend.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/_fused_sdp_choice.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/matmul.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/softmax.h>
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/nn/autograd/recompute.h"
+#include "core/nn/layers/attention_dropout.h"
+
+namespace trireme::nn {
+namespace {
+
+/// The score of a masked key. Its exponential is 0 in every dtype, but it is finite, so a query whose keys are all
+/// masked keeps the differences of its scores, which a running softmax over parts of the keys needs.
+constexpr double kMasked = -1e4;
+
+std::shared_ptr<Linear> projection(const SelfAttention::Options& o, std::int64_t heads) {
+  return std::make_shared<Linear>(Linear::Options{.in = o.hidden,
+                                                  .out = heads * o.head_size,
+                                                  .bias = o.bias,
+                                                  .init_std = o.init_std,
+                                                  .out_unit = o.head_size,
+                                                  .stored_transposed = o.stored_transposed});
+}
+
+std::shared_ptr<RmsNorm> head_norm(const SelfAttention::Options& o) {
+  return o.query_key_norm ? std::make_shared<RmsNorm>(o.head_size, *o.query_key_norm) : nullptr;
+}
+
+/// The options with what follows from others. @throws ConfigError
+SelfAttention::Options complete(SelfAttention::Options o) {
+  if (o.heads < 1 || (o.head_size == 0 && o.hidden % o.heads != 0))
+    throw ConfigError(
+        fmt::format("an attention layer of {} features cannot have {} heads; choose a number that divides {}", o.hidden,
+                    o.heads, o.hidden));
+  if (o.key_value_heads == 0) o.key_value_heads = o.heads;
+  if (o.heads % o.key_value_heads != 0)
+    throw ConfigError(
+        fmt::format("{} attention heads cannot share {} heads of keys and values; choose a number that "
+                    "divides {}",
+                    o.heads, o.key_value_heads, o.heads));
+  if (o.head_size == 0) o.head_size = o.hidden / o.heads;
+  if (o.names.size() != 1 && o.names.size() != 3)
+    throw ConfigError(
+        fmt::format("an attention layer has one projection or three, not {}; give one name for a fused one, or names "
+                    "for query, key "
+                    "and value",
+                    o.names.size()));
+  return o;
+}
+
+/// While it lives, LibTorch may use only the kernel of this name, and what `math` says. LibTorch keeps this choice for
+/// the whole process, so it is set for each call.
+class OnlyKernel {
+ public:
+  OnlyKernel(AttentionKernel kernel, bool math) {
+    if (kernel == AttentionKernel::fastest) return;
+    before_ = {context().userEnabledFlashSDP(), context().userEnabledMemEfficientSDP(), context().userEnabledCuDNNSDP(),
+               context().userEnabledMathSDP()};
+    set({kernel == AttentionKernel::flash, kernel == AttentionKernel::memory_efficient,
+         kernel == AttentionKernel::cudnn, math});
+  }
+  OnlyKernel(const OnlyKernel&) = delete;
+  OnlyKernel& operator=(const OnlyKernel&) = delete;
+  ~OnlyKernel() {
+    if (before_) set(*before_);
+  }
+
+ private:
+  struct Enabled {
+    bool flash, memory_efficient, cudnn, math;
+  };
+  static at::Context& context() { return at::globalContext(); }
+  static void set(const Enabled& enabled) {
+    context().setSDPUseFlash(enabled.flash);
+    context().setSDPUseMemEfficient(enabled.memory_efficient);
+    context().setSDPUseCuDNN(enabled.cudnn);
+    context().setSDPUseMath(enabled.math);
+  }
+  std::optional<Enabled> before_;
+};
+
+}  // namespace
+
+at::Tensor score_bias(const AttentionPattern& pattern, shard::Range queries, shard::Range keys, at::ScalarType dtype,
+                      c10::Device device) {
+  at::Tensor bias;
+  if (pattern.key_mask.defined()) {
+    const auto out = pattern.key_mask.narrow(1, keys.begin, keys.size()).eq(0).to(device);
+    bias = at::zeros(out.sizes(), at::TensorOptions(dtype).device(device)).masked_fill_(out, kMasked);
+    bias = bias.unsqueeze(1).unsqueeze(1);  // [B, 1, 1, keys]
+  }
+  if (!pattern.causal || keys.end <= queries.begin + 1) return bias;  // all keys are before the first query
+  const auto positions = [&](shard::Range range) {
+    return at::arange(range.begin, range.end, at::TensorOptions(at::kLong).device(device));
+  };
+  const auto later = positions(keys).unsqueeze(0).gt(positions(queries).unsqueeze(1));
+  if (!bias.defined()) bias = at::zeros({1, 1, queries.size(), keys.size()}, at::TensorOptions(dtype).device(device));
+  return bias.masked_fill(later, -std::numeric_limits<double>::infinity());
+}
+
+at::Tensor repeat_heads(const at::Tensor& x, std::int64_t count) {
+  if (x.size(1) == count) return x;
+  return x.unsqueeze(2).expand({-1, -1, count / x.size(1), -1, -1}).flatten(1, 2);
+}
+
+at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Dropout& dropout,
+                     const Context& context, const AttentionPattern& pattern, AttentionKernel kernel,
+                     std::int64_t first_head) {
+  TRIREME_REQUIRE(!pattern.key_mask.defined() || pattern.key_mask.size(1) == k.size(2),
+                  "the mask of the keys has {} tokens, but there are {} keys", pattern.key_mask.size(1), k.size(2));
+  const auto keys = repeat_heads(k, q.size(1)), values = repeat_heads(v, q.size(1));
+  const bool in_kernel = kernel != AttentionKernel::math && !dropout.active(context);
+  const bool kernel_causal = pattern.causal && !pattern.key_mask.defined() && in_kernel;
+  const auto bias =
+      kernel_causal ? at::Tensor() : score_bias(pattern, {0, q.size(2)}, {0, k.size(2)}, q.scalar_type(), q.device());
+  if (in_kernel) {
+    std::optional<at::Tensor> mask;
+    if (bias.defined()) mask = bias.expand({q.size(0), -1, q.size(2), -1});
+    // No fused kernel takes an empty batch.
+    const OnlyKernel only(q.numel() == 0 ? AttentionKernel::fastest : kernel, /*math=*/false);
+    return at::scaled_dot_product_attention(q, keys, values, mask, 0, kernel_causal);
+  }
+  const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
+  auto scores = at::matmul(q * scale, keys.transpose(-2, -1));
+  if (bias.defined()) scores = scores + bias;
+  auto probabilities = at::softmax(scores, -1);
+  if (dropout.active(context))
+    probabilities = dropout.apply_mask(probabilities, probability_mask(dropout, context, probabilities,
+                                                                       {.first_head = first_head,
+                                                                        .queries = {0, q.size(2)},
+                                                                        .keys = {0, k.size(2)},
+                                                                        .query_tokens = q.size(2),
+                                                                        .tokens = k.size(2),
+                                                                        .padded = pattern.allows_padding()}));
+  return at::matmul(probabilities.to(v.scalar_type()), values);
+}
+
+std::string attention_kernel(std::int64_t heads, std::int64_t tokens, std::int64_t head_size, at::ScalarType dtype,
+                             c10::Device device, AttentionKernel wanted, bool masked) {
+  if (wanted == AttentionKernel::math) return "";
+  const OnlyKernel only(wanted, /*math=*/true);
+  const auto x =
+      at::zeros({1, heads, tokens, head_size}, at::TensorOptions(dtype).device(device)).set_requires_grad(true);
+  std::optional<at::Tensor> mask;
+  if (masked) mask = at::zeros({1, 1, tokens, tokens}, x.options().requires_grad(false));
+  switch (static_cast<at::SDPBackend>(at::_fused_sdp_choice(x, x, x, mask))) {
+    case at::SDPBackend::flash_attention:
+      return "flash";
+    case at::SDPBackend::efficient_attention:
+      return "memory-efficient";
+    case at::SDPBackend::cudnn_attention:
+      return "cuDNN";
+    default:
+      return "";
+  }
+}
+
+SelfAttention::SelfAttention(const Options& given)
+    : options_(complete(given)),
+      projections(
+          options_.names.size() == 1
+              ? LinearGroup(projection(options_, options_.heads + 2 * options_.key_value_heads),
+                            {options_.heads * options_.head_size, options_.key_value_heads * options_.head_size,
+                             options_.key_value_heads * options_.head_size})
+              : LinearGroup({projection(options_, options_.heads), projection(options_, options_.key_value_heads),
+                             projection(options_, options_.key_value_heads)})),
+      query_norm(head_norm(options_)),
+      key_norm(head_norm(options_)),
+      dropout(std::make_shared<Dropout>(given.dropout)),
+      attend([this](const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Context& context, std::int64_t,
+                    const AttentionPattern& over) { return attention(q, k, v, *dropout, context, over, kernel_); }),
+      first_token([](const Context&) { return std::int64_t{0}; }),
+      expand_key_value_heads([](const at::Tensor& x) { return x; }) {
+  for (std::size_t i = 0; i < options_.names.size(); ++i) register_module(options_.names[i], projections.parts()[i]);
+  if (query_norm) {
+    register_module("q_norm", query_norm);
+    register_module("k_norm", key_norm);
+  }
+  register_module("dropout", dropout);
+}
+
+bool SelfAttention::reads(const std::string& side_input) const {
+  return side_input == options_.mask || (options_.rotary && side_input == options_.rotary->options().positions);
+}
+
+AttentionPattern SelfAttention::pattern(const Context& context) const {
+  const auto* mask = options_.mask.empty() ? nullptr : context.side.find(options_.mask);
+  return {options_.causal, mask == nullptr ? at::Tensor() : *mask};
+}
+
+at::Tensor SelfAttention::by_head(const at::Tensor& y) const {
+  return y.unflatten(-1, {-1, options_.head_size}).transpose(1, 2);
+}
+
+at::Tensor SelfAttention::forward(const at::Tensor& x, const Context& context, std::int64_t query_tokens) {
+  if (!recompute_) return compute(x, context, query_tokens);
+  auto run = [this, self = shared_from_this(), context, query_tokens](const Tensors& in) {
+    return Tensors{compute(in[0], context, query_tokens)};
+  };
+  auto parameters = projections.parameters();
+  for (const auto* norm : {query_norm.get(), key_norm.get()})
+    if (norm != nullptr) parameters.push_back(norm->parameters().front());
+  return run_recomputable({.run = std::move(run), .parameters = std::move(parameters)}, {x}).front();
+}
+
+at::Tensor SelfAttention::compute(const at::Tensor& x, const Context& context, std::int64_t query_tokens) {
+  const auto mix = [&] {
+    auto parts = projections.forward(x, context, query_tokens);
+    auto q = by_head(parts[0]), k = by_head(parts[1]);
+    if (query_norm) {
+      q = query_norm->forward(q, context);
+      k = key_norm->forward(k, context);
+    }
+    if (options_.rotary) {
+      const auto angles = options_.rotary->angles(k, first_token(context), context);
+      q = Rotary::rotate(q, angles);
+      k = Rotary::rotate(k, angles);
+    }
+    return attend(q, expand_key_value_heads(k), expand_key_value_heads(by_head(parts[2])), context, query_tokens,
+                  pattern(context));
+  };
+  return mix().transpose(1, 2).flatten(2);  // mix() has returned: q, k and v are freed unless the graph holds them
+}
+
+}  // namespace trireme::nn

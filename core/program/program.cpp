@@ -1,0 +1,69 @@
+#include "core/program/program.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <iostream>
+#include <memory>
+
+#include "core/base/error.h"
+#include "core/base/verdict.h"
+#include "core/comm/flight/failure.h"
+#include "core/launch/cause.h"
+
+namespace trireme {
+namespace {
+
+/// Reports the exception that is being handled. Returns its exit code.
+int report(const char* name, const LaunchInfo& info) {
+  const auto verdict = verdict_on(std::current_exception());
+  const ranks::Failure failure{.code = verdict.exit_code, .message = verdict.message, .program = name};
+  // What the program has printed comes first, and is not lost when the process ends at once.
+  std::cout.flush();
+  std::fflush(nullptr);
+  if (comm::flight::report_failure(failure, info)) return failure.code;
+  const auto line = fmt::format("{}: {}\n", name, ranks::message_of(info.rank, failure));
+  std::fwrite(line.data(), 1, line.size(), stderr);
+  return failure.code;
+}
+
+}  // namespace
+
+int run_program(const char* name, const std::function<int(comm::World&)>& body, const comm::WorldOptions& options) {
+  std::unique_ptr<comm::World> world;
+  LaunchInfo info;
+  try {
+    info = detect_launch();
+    world = comm::World::start(info, options);
+    return body(*world);
+  } catch (...) {
+    const int code = report(name, info);
+    if (world) world->abort(code);
+    return code;
+  }
+}
+
+int run_program(const char* name, const std::function<int()>& body) {
+  LaunchInfo info;
+  try {
+    info = detect_launch();
+    return body();
+  } catch (...) {
+    return report(name, info);
+  }
+}
+
+int integer_argument(const std::string& name, const std::string& text, int least, int most) {
+  int value = 0;
+  const auto* end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc() && rest == end && value >= least && value <= most) return value;
+  const bool bounded = most < std::numeric_limits<int>::max();
+  throw ConfigError(fmt::format("{}: \"{}\" is not a whole number {}", name, text,
+                                bounded ? fmt::format("from {} to {}", least, most) : fmt::format(">= {}", least)));
+}
+
+}  // namespace trireme

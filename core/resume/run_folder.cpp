@@ -1,0 +1,291 @@
+#include "core/resume/run_folder.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+#include "core/base/clock.h"
+#include "core/base/error.h"
+#include "core/base/files/files.h"
+#include "core/base/json_parse.h"
+#include "core/base/json_text.h"
+#include "core/base/text.h"
+#include "core/checkpoint/checkpoint_folders.h"
+#include "core/checkpoint/weights/model_folder.h"
+#include "core/config/location.h"
+#include "core/launch/parent.h"
+#include "core/resume/export.h"
+#include "core/resume/restart.h"
+#include "core/setup/lora.h"
+
+namespace trireme::train {
+namespace fs = std::filesystem;
+namespace {
+
+constexpr const char* kMetrics = "metrics.jsonl";
+
+std::string free_name(const std::string& dir) {
+  for (int n = 1;; ++n) {
+    const auto name = fmt::format("{}.{}", dir, n);
+    if (!fs::exists(name)) return name;
+  }
+}
+
+/// Whether an earlier run left files here. A folder with other contents is never moved. @throws ConfigError
+bool holds_a_run(const fs::path& dir) {
+  static const std::set<std::string> ours{"config.toml",  kMetrics,     "summary.json", kTimelineFile,
+                                          kExportedModel, kBestModel,   kMergedModel,   "checkpoints",
+                                          kLogs,          kTensorBoard, ".lock"};
+  std::error_code none;
+  if (!fs::exists(dir, none)) return false;
+  if (!fs::is_directory(dir, none))
+    throw ConfigError(fmt::format("run.dir: {} is a file; name a folder", dir.string()));
+  bool any = false;
+  for (const auto& entry : fs::directory_iterator(dir, none)) {
+    const auto name = entry.path().filename().string();
+    if (!ours.contains(name) && !name.ends_with(".tmp"))
+      throw ConfigError(
+          fmt::format("run.dir: {} holds \"{}\", which is not part of a run; name another folder", dir.string(), name));
+    if (name == "checkpoints" && !entry.is_directory(none))
+      throw ConfigError(
+          fmt::format("run.dir: {} is a file, but a run has a folder of this name; rename it, or name another run.dir",
+                      entry.path().string()));
+    any = any || name != ".lock";
+  }
+  return any;
+}
+
+/// Rewrites the file for a run that is resumed at `step`. Returns the number of dropped lines: those of later steps,
+/// and a truncated one. The test scores of an earlier end are removed too, but the resumed run's end writes them again;
+/// so are the scores of this step if the checkpoint does not know them.
+std::int64_t cut_metrics(const std::string& path, std::int64_t step, bool is_evaluated) {
+  std::ifstream lines(path, std::ios::binary);
+  if (!lines) return 0;
+  FileWriter out(path);
+  std::int64_t dropped = 0;
+  for (std::string line; std::getline(lines, line);) {
+    const auto parsed = parse_json_or_null(line);
+    const bool up_to_step = parsed.is_object() && parsed.value("step", std::int64_t{0}) <= step;
+    if (!up_to_step) ++dropped;
+    if (!up_to_step || parsed.value("split", "") == "test") continue;
+    if (!is_evaluated && parsed.value("kind", "") == "eval" && parsed.value("step", std::int64_t{0}) == step) continue;
+    line += '\n';
+    out.write(line.data(), line.size());
+  }
+  out.commit();
+  return dropped;
+}
+
+}  // namespace
+
+bool is_checkpoint_of(const std::string& dir, const std::string& checkpoint) {
+  std::error_code none;
+  const auto path = fs::canonical(checkpoint, none);
+  return !none && fs::equivalent(path.parent_path(), fs::path(dir) / "checkpoints", none);
+}
+
+RunFolder::RunFolder(const std::string& dir, std::string config_toml, const FindPoint& find_point, bool active)
+    : dir_(fs::path(dir).lexically_normal().string()), config_toml_(std::move(config_toml)), active_(active) {
+  if (!active_) return;
+  while (dir_.size() > 1 && dir_.back() == '/') dir_.pop_back();
+  (void)holds_a_run(dir_);  // other contents are refused before anything is written
+  const bool is_new = !fs::exists(dir_);
+  if (is_new) resume_point_ = find_point(damages_);  // an error then leaves no folder
+  lock();
+  const bool earlier = holds_a_run(dir_);
+  checkpoint::restore_replaced(dir_);
+  if (!is_new) resume_point_ = find_point(damages_);
+  if (!resume_point_.done.empty()) return;
+  if (!resume_point_.from.empty() && is_checkpoint_of(dir_, resume_point_.from)) {
+    // Of a crash. The next save removes parts of checkpoints too, but there may be none.
+    remove_temporary_files(dir_);
+    for (const char* name : {kExportedModel, kBestModel, kMergedModel})
+      checkpoint::recover_model_folder(path_in(dir_, name));
+    checkpoint::remove_leftovers(dir_);
+    return;
+  }
+  if (earlier && is_ours_without_checkpoint()) {
+    clear_own_start();
+  } else if (earlier) {
+    move_earlier_run();
+    lock();
+  }
+  begin();
+}
+
+void RunFolder::look_further(const RunSetup& setup, const checkpoint::Damage& damage) {
+  damages_[resume_point_.from] = damage;
+  resume_point_ = find_resume_point(setup, config_toml_, damages_);
+  if (!moved_.empty()) resume_point_.notes.push_back(moved_);
+}
+
+/// Whether the run that is there was begun by an earlier start of this command, and nothing of it can be gone on from.
+bool RunFolder::is_ours_without_checkpoint() const {
+  if (!was_trained_here(dir_) || fs::exists(fs::path(dir_) / "summary.json") || fs::exists(fs::path(dir_) / kBestModel))
+    return false;
+  const auto checkpoints = checkpoint::all_checkpoints(dir_);
+  return std::all_of(checkpoints.begin(), checkpoints.end(),
+                     [](const auto& folder) { return folder.ends_with(checkpoint::kTemporary); });
+}
+
+void RunFolder::clear_own_start() {
+  std::error_code ignored;
+  std::vector<fs::path> found;
+  for (const auto& entry : fs::directory_iterator(dir_, ignored)) found.push_back(entry.path());
+  for (const auto& path : found)
+    if (path.filename() != ".lock") fs::remove_all(path, ignored);  // the lock is held
+  resume_point_.notes.emplace_back("earlier   start saved no checkpoint; its folder is used again");
+}
+
+void RunFolder::lock() {
+  // The ranks of the start before may still be ending.
+  constexpr std::chrono::seconds kToEnd{20};
+  const auto now = std::chrono::steady_clock::now;
+  const auto deadline = now() + (restart_of_this_process() ? kToEnd : std::chrono::seconds(0));
+  lock_.reset();
+  while (!lock_) {
+    try {
+      lock_.emplace(dir_);
+    } catch (const ConfigError& error) {
+      if (now() >= deadline) throw ConfigError(fmt::format("run.dir: {}", error.what()));
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  }
+}
+
+void RunFolder::move_earlier_run() {
+  const auto moved_to = free_name(dir_);
+  std::error_code error;
+  fs::rename(dir_, moved_to, error);
+  if (error)
+    throw CheckpointError(
+        fmt::format("{}: the earlier run there cannot be moved to {}: {}", dir_, moved_to, error.message()));
+  using Earlier = ResumePoint::Earlier;
+  const auto why = [&]() -> std::string {
+    if (resume_point_.earlier == Earlier::without_checkpoint) return " (it has no checkpoint to go on from)";
+    if (resume_point_.earlier != Earlier::finished) return "";
+    return fmt::format(" (it is finished; to train it further: --resume {})", moved_to);
+  };
+  moved_ = fmt::format("earlier   run moved to {}{}", moved_to, why());
+  resume_point_.notes.push_back(moved_);
+}
+
+void RunFolder::begin() {
+  parent::trains_in(fs::absolute(dir_).string());
+  write_file(path_in(dir_, "config.toml"), config_toml_);
+  metrics_.emplace(path_in(dir_, kMetrics));
+}
+
+void RunFolder::go_on(std::int64_t step, bool is_evaluated) {
+  if (!active_ || metrics_) return;
+  cut(step, is_evaluated, resume_point_.notes);
+  begin();
+}
+
+std::vector<std::string> RunFolder::go_back(std::int64_t step, bool is_evaluated) {
+  std::vector<std::string> notes;
+  if (!active_) return notes;
+  cut(step, is_evaluated, notes);
+  metrics_.emplace(path_in(dir_, kMetrics));  // the file may be a new one
+  return notes;
+}
+
+void RunFolder::cut(std::int64_t step, bool is_evaluated, std::vector<std::string>& notes) const {
+  std::error_code none;
+  fs::remove(fs::path(dir_) / "summary.json", none);  // of an earlier end, which is no longer the run's
+  if (const auto aside = checkpoint::set_aside_after(dir_, step); !aside.empty())
+    notes.push_back(fmt::format("aside     checkpoints of later steps renamed: {}", text::join(aside)));
+  try {
+    if (const auto dropped = cut_metrics(path_in(dir_, kMetrics), step, is_evaluated); dropped > 0)
+      notes.push_back(
+          fmt::format("metrics   {} {} after step {} dropped", dropped, dropped == 1 ? "line" : "lines", step));
+  } catch (const CheckpointError& error) {
+    if (!bears_errors_) throw;
+    bears_errors_->warn("{}; lines after step {} stay in it", error.what(), step);
+  }
+}
+
+void RunFolder::metric(nlohmann::json line) {
+  if (!active_) return;
+  line["time"] = unix_seconds();
+  record(kMetrics, [&] { metrics_->add(json_text(line) + "\n"); });
+}
+
+void RunFolder::record(const char* file, const std::function<void()>& add) {
+  if (!active_ || !problem_.empty()) return;
+  try {
+    add();
+  } catch (const CheckpointError& error) {
+    if (!bears_errors_)
+      problem_ = error.what();
+    else if (warned_.insert(file).second)
+      bears_errors_->warn("{}; what cannot be written is left out", error.what());
+  }
+}
+
+void RunFolder::summary(const nlohmann::json& content) {
+  if (!active_) return;
+  if (!problem_.empty()) throw CheckpointError(problem_);
+  write_file(path_in(dir_, "summary.json"), json_text(content, 2) + "\n");
+}
+
+/// A new run would rename the folder with these weights before they are read. @throws ConfigError
+static void check_weights_stay(const RunSetup& p) {
+  for (const auto& [section, weights] : {std::pair{"model", &p.weights.path}, {"lora", &p.weights.adapters}})
+    if (!weights->empty() && lies_in(*weights, p.config.run.dir))
+      config::fail(p.config.root.table(section), "weights",
+                   fmt::format("{} is inside run.dir ({}), which a new run renames; set another run.dir", *weights,
+                               p.config.run.dir));
+}
+
+/// The configuration as stored in the folder: it works from any working directory.
+static RunConfig from_anywhere(const RunSetup& p) {
+  auto config = p.config;
+  config.model.weights = p.weights.path;
+  config::make_paths_absolute(run_fields(), &config.run);
+  config.run.resume = kResumeAuto;  // so that the file goes on with its run
+  config::make_paths_absolute(model_fields(), &config.model);
+  if (config.lora) config::make_paths_absolute(lora_fields(), &*config.lora);
+  const auto own = [](auto& factory) { config::make_paths_absolute(factory.fields(), factory.options()); };
+  own(config.data.source);
+  own(config.optimizer.method);
+  own(config.schedule.curve);
+  auto& plugin = config.parallel.plugin;
+  if (plugin.find('/') != std::string::npos || plugin.ends_with(".so"))  // else the name of a built-in one
+    plugin = fs::absolute(plugin).lexically_normal().string();
+  return config;
+}
+
+static std::string toml_of(const RunSetup& p) {
+  std::string model_rows;
+  if (p.model.kind) {
+    config::make_paths_absolute(p.model.kind->fields(), p.model.options.get());
+    model_rows = config::print_rows(p.model.kind->fields(), p.model.options.get());
+  }
+  return resolved_toml(from_anywhere(p), &p.task.kind, *p.plugin, model_rows);
+}
+
+void check_run(const RunSetup& p) {
+  check_weights_stay(p);
+  config::with_location(p.config.root, [&] { (void)holds_a_run(p.config.run.dir); });
+  check_resume_point(p, toml_of(p));
+}
+
+std::unique_ptr<RunFolder> open_run(const RunSetup& p) {
+  check_weights_stay(p);
+  const auto toml = toml_of(p);
+  const bool first = p.launch.rank == 0;
+  std::unique_ptr<RunFolder> folder;
+  config::with_location(p.config.root, [&] {
+    folder = std::make_unique<RunFolder>(
+        p.config.run.dir, toml, [&](checkpoint::Damages& known) { return find_resume_point(p, toml, known); }, first);
+  });
+  return folder;
+}
+
+}  // namespace trireme::train

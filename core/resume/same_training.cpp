@@ -1,0 +1,106 @@
+#include "core/resume/same_training.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/json_text.h"
+#include "core/base/text.h"
+#include "core/resume/resume_compatibility.h"
+
+namespace trireme::train {
+namespace {
+
+constexpr const char* kDigest = "the training data (a digest)";
+constexpr const char* kOldDigest = "names of the training images (a digest)";  // its name in older versions' records
+
+/// The precision in which a run updates and stores its weights, according to its resolved configuration, and the keys
+/// that determine it.
+std::pair<std::string, std::string> updated_in(const config::Table& run) {
+  const auto precision = std::get<std::string>(run.table("train")->find("precision")->value);
+  auto keys = fmt::format("train.precision = \"{}\"", precision);
+  if (precision == "fp64") return {precision, keys};
+  if (precision == "fp32" || precision == "tf32") return {"fp32", keys};
+  // Half precision has fp32 master weights unless the plugin's options disable them.
+  if (const auto* plugins = run.table("plugin"))
+    for (const auto& [name, section] : plugins->tables)
+      if (const auto* masters = section.find("master_weights")) {
+        keys += fmt::format(", {}.master_weights = {}", section.path, config::to_toml(masters->value));
+        if (masters->value == FieldValue(false)) return {precision, keys};
+      }
+  return {"fp32", keys};
+}
+
+void check_same_precision(const config::Table& now, const config::Table& before, const std::string& folder) {
+  const auto [current, keys] = updated_in(now);
+  const auto [there, keys_there] = updated_in(before);
+  if (current != there)
+    throw CheckpointError(
+        fmt::format("{}: holds weights in {} ({}), but this run updates them in {} ({}). Restore that setting, or "
+                    "start a new run from its weights: model.weights = \"{}\"",
+                    folder, there, keys_there, current, keys, folder));
+}
+
+}  // namespace
+
+nlohmann::json data_facts(const RunSetup& p) {
+  const auto& spec = p.data.info.spec;
+  nlohmann::json facts{{"train samples", p.data.train->size()},
+                       {"classes", text::join(spec.class_names)},
+                       {kDigest, p.data.info.digest}};
+  for (const auto* tensors : {&spec.inputs, &spec.targets})
+    for (const auto& tensor : *tensors) facts["shape of " + tensor.name] = tensor.shape;
+  return facts;
+}
+
+std::vector<std::string> check_same_training(const RunSetup& p, const std::string& config_toml,
+                                             const checkpoint::Checkpoint& stored) {
+  const auto& record = stored.record();
+  const auto config = stored.folder() + "/config.toml";
+  const auto now = config::parse_text(config_toml, "this run"), earlier = config::parse_text(record.config, config);
+  auto found = differences(now, earlier);
+  const auto facts = data_facts(p);
+  if (!record.extra.contains("data"))
+    throw CheckpointError(
+        fmt::format("{}: was saved by a program's own loop, not by a Trainer or `trireme train`; resume it in that "
+                    "program, or start a new run from its weights: model.weights = \"{}\"",
+                    stored.folder(), stored.folder()));
+  auto before = record.extra.at("data");
+  if (before.contains("pixels a side")) {  // an older version's record
+    const auto side = before["pixels a side"];
+    before["shape of pixel_values"] = {3, side, side};
+    before["shape of labels"] = nlohmann::json::array();
+    before.erase("pixels a side");
+  }
+  if (before.contains(kOldDigest)) {
+    before[kDigest] = before[kOldDigest];
+    before.erase(kOldDigest);
+  }
+  if (!before.contains(kDigest)) before[kDigest] = facts.at(kDigest);  // an older version did not record it
+  auto all = before;
+  all.update(facts);
+  for (const auto& [what, unused] : all.items()) {
+    const auto current = facts.value(what, nlohmann::json()), there = before.value(what, nlohmann::json());
+    if (current != there)
+      found.refused.push_back(fmt::format("{}: {} (it was {})", what, current.is_null() ? "none" : json_text(current),
+                                          there.is_null() ? "none" : json_text(there)));
+  }
+  if (!found.refused.empty()) {
+    // Another model has no use for the weights.
+    const bool is_other_model = std::any_of(found.refused.begin(), found.refused.end(),
+                                            [](const std::string& key) { return key.starts_with("model."); });
+    throw CheckpointError(fmt::format(
+        "{}: this run cannot be resumed from it, because {} would change: {}. Restore the old values, or start a new "
+        "run (--fresh){}",
+        stored.folder(), is_other_model ? "the model" : "the order of the samples or the meaning of a step",
+        text::join(found.refused),
+        is_other_model ? "" : fmt::format(", from its weights if you want: model.weights = \"{}\"", stored.folder())));
+  }
+  check_same_precision(now, earlier, stored.folder());
+  return found.reported;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,125 @@
+#include "core/setup/open_data.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/data/class_names.h"
+#include "core/data/dataset_around.h"
+#include "core/data/relabel.h"
+
+namespace trireme::train {
+namespace {
+
+/// A data set with a program's collator.
+class CollatedDataset final : public data::DatasetAround {
+ public:
+  CollatedDataset(std::shared_ptr<data::Dataset> of, DataCollator collator)
+      : DatasetAround(std::move(of)), collator_(std::move(collator)) {}
+  [[nodiscard]] data::Sample collate(std::vector<data::Sample> samples,
+                                     const std::vector<std::int64_t>& indices) override {
+    return collator_(std::move(samples), indices);
+  }
+  /// Rows are batches already.
+  [[nodiscard]] data::RowSamples* rows() override { return nullptr; }
+
+ private:
+  DataCollator collator_;
+};
+
+/// Whether all are names that someone has given; Hugging Face's own are "LABEL_0", ...
+bool are_given(const std::vector<std::string>& names) {
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (names[i].empty() || names[i] == fmt::format("LABEL_{}", i)) return false;
+  return !names.empty();
+}
+
+std::string numbered(const std::vector<std::string>& classes) {
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < classes.size(); ++i) out.push_back(fmt::format("{} {}", i, classes[i]));
+  return text::first_few(out);
+}
+
+data::OpenContext context_of(const RunConfig& config, const LoadedWeights& weights, const LaunchInfo& launch,
+                             const Log& log) {
+  return {.seed = static_cast<std::uint64_t>(config.run.seed),
+          .skip_bad_samples = config.data.on_bad_sample == "skip",
+          .shard_data = config.data.shard_data,
+          .weights = weights.path,
+          .section = config.root.table("data"),
+          .launch = launch,
+          .log = log};
+}
+
+/// With "LABEL_0" where that is the name. @throws CheckpointError when the weights name none
+std::vector<std::string> classes_of(const LoadedWeights& weights, const StoredConfig& stored) {
+  auto names = stored.labels();
+  if (!names.empty()) return names;
+  if (!stored.content)
+    throw CheckpointError(
+        fmt::format("{}: nothing names the classes of these weights, so nothing can be predicted; write {} with the "
+                    "names of all classes by their numbers: {{\"id2label\": {{\"0\": \"NAME\", ...}}}}",
+                    weights.adapters.empty() ? weights.path : weights.adapters, stored.path));
+  throw CheckpointError(
+      fmt::format("{}: says no classes (id2label), so nothing can be predicted with these weights; add it, or use "
+                  "weights that Trireme or transformers has exported",
+                  stored.path));
+}
+
+}  // namespace
+
+std::shared_ptr<data::Dataset> collated(std::shared_ptr<data::Dataset> data, const DataCollator& collator) {
+  if (!collator || !data) return data;
+  return std::make_shared<CollatedDataset>(std::move(data), collator);
+}
+
+data::Datasets numbered_as(const std::vector<std::string>& labels, data::Datasets data, const std::string& path,
+                           bool trains, const Log& log) {
+  const auto& classes = data.info.spec.class_names;
+  if (!are_given(labels) || classes.empty() || labels == classes) return data;
+  if (const auto alike = data::alike_classes(labels);
+      alike && std::is_permutation(labels.begin(), labels.end(), classes.begin(), classes.end()))
+    throw ConfigError(
+        fmt::format("{}: the labels {} and {} of these weights are both named \"{}\", and the data has its classes in "
+                    "another order, so which of them is which is not known; number the labels of the data as the "
+                    "weights do, and name its classes in their order: {}",
+                    path, alike->first, alike->second, labels[alike->first], numbered(labels)));
+  if (data::is_reordering(classes, labels)) {
+    log.note("labels   numbered as in {}: {}", path, numbered(labels));
+    return data::relabel(std::move(data), labels);
+  }
+  if (!trains)
+    throw ConfigError(
+        fmt::format("{}: these weights are for the classes {}, but the data has {}; evaluate on data with "
+                    "the model's classes",
+                    path, text::first_few(labels), text::first_few(classes)));
+  if (labels.size() == classes.size())
+    log.warn("{}: the head of these weights is for the classes {}; it is the starting point for {}", path,
+             text::first_few(labels), text::first_few(classes));
+  return data;
+}
+
+data::Datasets open_data(RunConfig& config, const LoadedWeights& weights, const std::string& head_prefix,
+                         const LaunchInfo& launch, const Log& log, bool trains) {
+  require_data(config);
+  auto data = data::open(config.data.source, context_of(config, weights, launch, log));
+  return numbered_as(config_of_classes(weights, head_prefix).labels(), std::move(data), weights.path, trains, log);
+}
+
+OpenedFiles open_files(RunConfig& config, const LoadedWeights& weights, const std::string& head_prefix,
+                       const LaunchInfo& launch, const Log& log, const std::vector<std::string>& inputs) {
+  require_data(config);
+  config.data.on_bad_sample = "skip";
+  auto samples = data::open_files(config.data.source, context_of(config, weights, launch, log), inputs);
+  OpenedFiles out{.data = {}, .names = std::move(samples.files)};
+  out.data.train = out.data.validation = std::move(samples.data);
+  auto& info = out.data.info;
+  info.source = config.data.name;
+  info.spec = out.data.validation->spec();
+  info.spec.class_names = classes_of(weights, config_of_classes(weights, head_prefix));
+  info.spec.classes = static_cast<std::int64_t>(info.spec.class_names.size());
+  return out;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,312 @@
+#include "core/setup/run_config.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/config/document.h"
+#include "core/config/location.h"
+#include "core/config/other_names.h"
+#include "core/setup/extension.h"
+
+namespace trireme::train {
+namespace {
+
+using config::fail;
+using config::section_of;
+using config::Table;
+using Tables = std::vector<const FieldTable*>;
+
+std::vector<std::string> section_names() {
+  std::vector<std::string> names;
+  for (const auto* table : section_tables()) names.push_back(table->section);
+  names.push_back("plugin");
+  return names;
+}
+
+/// The section that has this key, to suggest for a misplaced key; "" if there is none.
+std::string owner_of(const std::string& key, const Tables& all) {
+  for (const auto* table : all)
+    if (table->find(key) != nullptr) return table->section;
+  return "";
+}
+
+void check_root(const Table& root, const Tables& all) {
+  const auto names = section_names();
+  for (const auto& [key, entry] : root.entries) {
+    const auto owner = owner_of(key, all);
+    const bool is_section = std::find(names.begin(), names.end(), key) != names.end();
+    throw ConfigError(fmt::format(
+        "{}: {}", entry.origin.text(),
+        is_section ? fmt::format("{} is a section; write [{}] and its keys below", key, key)
+                   : fmt::format("\"{}\" is outside any section{}", key,
+                                 owner.empty() ? std::string() : fmt::format("; it belongs in [{}]", owner))));
+  }
+  for (const auto& [name, array] : root.arrays)
+    throw ConfigError(fmt::format("{}: [[{}]] is not a section that repeats; {}", array.front().origin.text(), name,
+                                  std::find(names.begin(), names.end(), name) == names.end()
+                                      ? "only [[optimizer.group]] is"
+                                      : fmt::format("write [{}]", name)));
+  // Reports the first unknown section in the order of the file.
+  const Table* unknown = nullptr;
+  for (const auto& [name, section] : root.tables)
+    if (std::find(names.begin(), names.end(), name) == names.end() &&
+        (unknown == nullptr || section.origin.line < unknown->origin.line))
+      unknown = &section;
+  if (unknown == nullptr) return;
+  throw ConfigError(fmt::format("{}: no section [{}] (known: {}){}", unknown->origin.text(), unknown->path,
+                                text::join(names), text::did_you_mean(unknown->path, names)));
+}
+
+/// Reports a key that the section has not, neither for the chosen owner of its further keys nor for another one. A key
+/// of another section is said to be one, unless it is similar to a key of this section. In [parallel], a plugin's long
+/// name of a size (pp_size) gets a suggestion of the short one.
+void check_known(const Table& section, const FieldTable& common, const FieldTable& chosen, const Tables& all) {
+  FieldTable known = common;
+  known.fields.insert(known.fields.end(), chosen.fields.begin(), chosen.fields.end());
+  known.absent.insert(known.absent.end(), chosen.absent.begin(), chosen.absent.end());
+  const auto of_another_kind = [&](const std::string& key) {
+    return std::any_of(all.begin(), all.end(), [&](const auto* table) {
+      return table->section == section.path && table->find(key) != nullptr;
+    });
+  };
+  Table unknown = section;
+  std::erase_if(unknown.entries,
+                [&](const auto& entry) { return known.find(entry.first) == nullptr && of_another_kind(entry.first); });
+  for (const auto& [key, entry] : unknown.entries) {
+    if (known.find(key) != nullptr) continue;
+    if (const auto name = config::equivalent_key(key); !name.empty())
+      throw ConfigError(fmt::format("{}: no key \"{}\" in [{}]; use {}", entry.origin.text(), key, section.path, name));
+    if (!text::nearest(key, known.keys()).empty()) continue;
+    if (const auto owner = owner_of(key, all); !owner.empty())
+      throw ConfigError(
+          fmt::format("{}: no key \"{}\" in [{}]; it belongs in [{}]", entry.origin.text(), key, section.path, owner));
+    if (section.path != "parallel") continue;
+    const auto brief = key.substr(0, key.find("_size"));
+    throw ConfigError(fmt::format(
+        "{}: no key \"{}\" in [parallel]; {}", entry.origin.text(), key,
+        brief != key && known.find(brief) != nullptr
+            ? fmt::format("did you mean \"{}\"?", brief)
+            : fmt::format("a plugin's own keys belong in [plugin.NAME]  (trireme config --explain {})", key)));
+  }
+  config::check_keys(unknown, known);
+}
+
+/// The plugin loader checks the [plugin.NAME] sections of unused plugins; this only checks the chosen one.
+void check_plugin(const Table& root, const ParallelSection& parallel) {
+  if (parallel.plugin.empty())
+    fail(root.table("parallel"), "plugin", "is empty; name a plugin (trireme plugins lists them)");
+  const Table* plugins = root.table("plugin");
+  if (plugins == nullptr) return;
+  if (!plugins->entries.empty()) {
+    const auto& [key, entry] = *plugins->entries.begin();
+    throw ConfigError(
+        fmt::format("{}: no key \"{}\" in [plugin]; a plugin's options belong in its own section, [plugin.{}]",
+                    entry.origin.text(), key, parallel.plugin));
+  }
+  if (plugins->table(parallel.plugin) != nullptr) return;
+  for (const auto& [name, section] : plugins->tables) {
+    const auto hint = text::did_you_mean(name, std::vector<std::string>{parallel.plugin});
+    if (!hint.empty())
+      throw ConfigError(fmt::format("{}: [{}] is not the section of the chosen plugin \"{}\"{}", section.origin.text(),
+                                    section.path, parallel.plugin, hint));
+  }
+}
+
+/// Reads the sections of a file, with the kinds that it can select.
+class Reader {
+ public:
+  explicit Reader(const RunConfig& config)
+      : root_(config.root), kinds_(config.kinds), own_(own_tables(config.kinds)), all_(section_tables()) {
+    all_.insert(all_.end(), own_.begin(), own_.end());
+  }
+
+  const Tables& all() const { return all_; }
+
+  template <class T>
+  T whole_section(const Fields<T>& fields) const {
+    const auto section = section_of(root_, fields.section);
+    check_known(section, fields, {}, all_);
+    return config::read(&section, fields);
+  }
+
+  /// Reads a section whose `name` selects a factory with keys of its own.
+  template <class T, class F, class Base>
+  T open_section(const Fields<T>& fields, const Registry<F>& factories, F Base::*chosen) const {
+    if (factories.names().empty()) return whole_section(fields);  // a program's, which selects by itself
+    return open_section(section_of(root_, fields.section), fields, factories, chosen);
+  }
+  template <class T, class F, class Base>
+  T open_section(const Table& section, const Fields<T>& fields, const Registry<F>& factories, F Base::*chosen) const {
+    const auto parts = config::split_section(section, fields);
+    auto out = common_keys<T>(parts.common, fields, factories.names());
+    out.*chosen = factories.at(out.name);
+    check_known(section, fields, (out.*chosen).fields(), all_);
+    config::read_own(parts.own, (out.*chosen).fields(), own_of(fields.section), (out.*chosen).options());
+    return out;
+  }
+
+  ModelSection model_section(Table& keys) const {
+    const auto section = section_of(root_, "model");
+    auto parts = config::split_section(section, model_fields());
+    auto out = common_keys<ModelSection>(parts.common, model_fields(), kinds_.models.names());
+    const auto& kind = kinds_.models.at(out.name);
+    check_known(section, model_fields(), kind->fields(), all_);
+    config::read_own(parts.own, kind->fields(), own_of("model"), kind->default_options().get());
+    std::erase_if(parts.own.entries, [&](const auto& entry) { return kind->fields().find(entry.first) == nullptr; });
+    keys = std::move(parts.own);
+    return out;
+  }
+
+  OptimizerSection optimizer_section() const {
+    auto section = section_of(root_, "optimizer");
+    if (const auto* single = section.table("group"))
+      throw ConfigError(fmt::format(
+          "{}: [optimizer.group] may be repeated, so it has two brackets: [[optimizer.group]]", single->origin.text()));
+    for (const auto& [name, array] : section.arrays)
+      if (name != "group")
+        throw ConfigError(fmt::format("{}: no section [[optimizer.{}]]; groups of parameters are [[optimizer.group]]",
+                                      array.front().origin.text(), name));
+    const auto groups = std::exchange(section.arrays["group"], {});
+    section.arrays.erase("group");
+    auto out = open_section(section, optimizer_section_fields(), kinds_.optimizers, &OptimizerSection::method);
+    for (const auto& group : groups) out.groups.push_back(config::read(&group, optim::group_fields()));
+    if (const auto problem = optim::problem_of_no_decay(out); !problem.empty()) fail(&section, "no_decay", problem);
+    return out;
+  }
+
+  TrainSection train_section(Table& keys) const {
+    const auto section = section_of(root_, "train");
+    auto parts = config::split_section(section, train_section_fields());
+    FieldTable of_all_tasks;  // which one trains the model is known only when the weights have been read
+    for (const auto* table : own_of("train"))
+      of_all_tasks.fields.insert(of_all_tasks.fields.end(), table->fields.begin(), table->fields.end());
+    check_known(section, train_section_fields(), of_all_tasks, all_);
+    keys = std::move(parts.own);
+    return config::read(&parts.common, train_section_fields());
+  }
+
+  Tables own_of(const std::string& section) const {
+    Tables tables;
+    for (const auto* table : own_)
+      if (table->section == section) tables.push_back(table);
+    return tables;
+  }
+
+ private:
+  /// Reads the keys that a section has for all kinds; `names` are the values that its `name` can have.
+  template <class T>
+  static T common_keys(const Table& section, const FieldTable& fields, const std::vector<std::string>& names) {
+    auto table = fields;
+    for (auto& field : table.fields)
+      if (field.key == "name") field.rules.choices = names;
+    T out{};
+    config::read_into(&section, table, &out);
+    return out;
+  }
+
+  const Table& root_;
+  const Kinds& kinds_;
+  Tables own_, all_;
+};
+
+}  // namespace
+
+std::vector<const FieldTable*> own_tables(const Kinds& kinds) {
+  Tables tables;
+  const auto add = [&](const auto& registry, auto table_of) {
+    for (const auto& name : registry.names()) tables.push_back(&table_of(registry.at(name)));
+  };
+  const auto of_factory = [](const auto& factory) -> const FieldTable& { return factory.fields(); };
+  add(kinds.models, [](const auto& kind) -> const FieldTable& { return kind->fields(); });
+  add(kinds.datasets, of_factory);
+  add(kinds.tasks, [](const TaskKind& kind) -> const FieldTable& { return kind.make.fields(); });
+  add(kinds.optimizers, of_factory);
+  add(kinds.schedules, of_factory);
+  return tables;
+}
+
+const Table* RunConfig::plugin_table(const std::string& name) const {
+  const Table* plugins = root.table("plugin");
+  return plugins == nullptr ? nullptr : plugins->table(name);
+}
+
+RunConfig from_table(Table root, Kinds kinds) {
+  RunConfig config;
+  config.root = std::move(root);
+  config.kinds = std::move(kinds);
+  check_root(config.root, Reader(config).all());
+  config.run = Reader(config).whole_section(run_fields());
+  config::with_location(config.root, [&] { load_extensions(config.run.extensions, config.kinds); });
+  const Reader reader(config);
+  config.comm = reader.whole_section(comm_fields());
+  if (!config.kinds.models.names().empty())
+    config.model = reader.model_section(config.model_keys);
+  else
+    config.model_keys = section_of(config.root, "model");
+  if (config.root.table("lora") != nullptr) config.lora = reader.whole_section(lora_fields());
+  if (config.root.table("data") != nullptr) require_data(config);
+  config.train = reader.train_section(config.task_keys);
+  config.optimizer = reader.optimizer_section();
+  if (config.lora && !config.optimizer.freeze.empty())
+    fail(config.root.table("optimizer"), "freeze",
+         "conflicts with [lora], which freezes all weights but the adapters and the modules of lora.train; remove it");
+  config.schedule = reader.open_section(schedule_section_fields(), config.kinds.schedules, &ScheduleSection::curve);
+  config.parallel = reader.whole_section(parallel_fields());
+  const auto parallel = section_of(config.root, "parallel");
+  const bool divides = std::any_of(parallel.entries.begin(), parallel.entries.end(),
+                                   [](const auto& entry) { return entry.first != "dp"; });
+  if (parallel.find("plugin") == nullptr && divides) config.parallel.plugin = "hybrid_parallel";
+  check_plugin(config.root, config.parallel);
+  if (config.train.task) static_cast<void>(select_task(config, *config.train.task));
+  for (const auto& [key, value] :
+       {std::pair{"on_nonfinite", config.train.on_nonfinite}, std::pair{"on_loss_spike", config.train.on_loss_spike}})
+    if (value == "rollback" && config.run.keep_checkpoints == 0)
+      fail(config.root.table("train"), key,
+           "returns to a checkpoint, but run.keep_checkpoints = 0 keeps none; set it to 1 or more");
+  return config;
+}
+
+void require_data(RunConfig& config) {
+  if (config.data.source) return;
+  config.data = Reader(config).open_section(data_fields(), config.kinds.datasets, &DataSection::source);
+}
+
+TaskKind select_task(const RunConfig& config, const std::string& name) {
+  TaskKind kind;
+  try {
+    kind = config.kinds.tasks.at(name);
+  } catch (const ConfigError& error) {
+    const auto section = section_of(config.root, "train");
+    fail(&section, "task", error.what());
+  }
+  config::read_own(config.task_keys, kind.make.fields(), Reader(config).own_of("train"), kind.make.options());
+  return kind;
+}
+
+std::string print(const RunConfig& config, const TaskKind* task, const std::string& model_rows,
+                  const std::string& plugin_section) {
+  const auto as_written = [](Table rows) {
+    rows.path.clear();
+    return config::print_table(rows);
+  };
+  const auto rows_of = [](const auto& factory) { return config::print_rows(factory.fields(), factory.options()); };
+  std::string out = config::print_section(run_fields(), &config.run);
+  out += "\n" + config::print_section(model_fields(), &config.model) +
+         (model_rows.empty() ? as_written(config.model_keys) : model_rows);
+  if (config.lora) out += "\n" + config::print_section(lora_fields(), &*config.lora);
+  out += "\n" + config::print_section(data_fields(), &config.data) + rows_of(config.data.source);
+  out += "\n" + config::print_section(train_section_fields(), &config.train) +
+         (task == nullptr ? as_written(config.task_keys) : rows_of(task->make));
+  out += "\n" + config::print_section(optimizer_section_fields(), &config.optimizer) + rows_of(config.optimizer.method);
+  out += optim::print_groups(config.optimizer);
+  out += "\n" + config::print_section(schedule_section_fields(), &config.schedule) + rows_of(config.schedule.curve);
+  out += "\n" + config::print_section(comm_fields(), &config.comm);
+  out += "\n" + config::print_section(parallel_fields(), &config.parallel);
+  return out + "\n" + plugin_section;
+}
+
+}  // namespace trireme::train

@@ -1,0 +1,83 @@
+// RunSetup: everything about a run that can be known and checked before a process group exists. Each part is made once,
+// from the parts before it:
+//
+//   weights -> plugin -> data(weights) -> task(data, weights) -> model(task, data, weights) -> batch(plugin, data)
+//
+// Errors in a user's file, data or flags are reported here, in the first second, before another rank waits for this
+// one.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/booster/booster.h"
+#include "core/comm/world.h"
+#include "core/setup/loaded_weights.h"
+#include "core/setup/model_choice.h"
+#include "core/setup/open_data.h"
+#include "core/setup/run_config.h"
+#include "core/setup/task_choice.h"
+
+namespace trireme::train {
+
+/// What the loop does besides its steps. A file's run does all but load the best weights.
+struct RunPlan {
+  bool evaluates_epochs = true, saves_epochs = true;  ///< at the end of each epoch
+  bool keeps_best = true;                             ///< the weights of the best evaluation, in RUN/model-best
+  bool loads_best_at_end = false;
+  bool keeps_last = true;  ///< the model has its last weights after the test of the best ones, at a copy's cost
+};
+
+/// Numbers of samples, and of steps.
+struct BatchPlan {
+  std::int64_t global = 1;  ///< samples of an optimizer step
+  std::int64_t micro = 1;   ///< samples of a rank per forward pass
+  std::int64_t eval = 1;    ///< the same in an evaluation
+  std::int64_t steps = 0;   ///< optimizer steps of the whole training, for the learning-rate schedule
+};
+
+struct RunSetup {
+  RunConfig
+      config;  ///< resolved: with the shared keys of plugins, the adapters' [lora], and in a training the task's name
+  LaunchInfo launch;
+  Log log;  ///< of this rank; its file is opened when the run folder exists
+  LoadedWeights weights;
+  std::unique_ptr<Plugin> plugin;
+  data::Datasets data;
+  std::vector<std::string> files;  ///< of a prediction: the samples of data.validation, by index
+  ChosenTask task;
+  ChosenModel model;
+  std::map<std::string, std::string> kept_files;  ///< files_to_keep() of the weights
+  BatchPlan batch;
+  RunPlan plan;
+  DataCollator collator;  ///< of a program: makes the batches of its data sets (collated()); null: they make their own
+};
+
+/// A training.
+/// @throws ConfigError, DataError, CheckpointError
+RunSetup prepare_training(RunConfig config, const LaunchInfo& launch, const Log& log);
+/// An evaluation of these weights, or with `inputs` a prediction for these files and folders (data::open_files()).
+/// Options that matter only in a backward pass are reset: the run may have been on another device or in other pipeline
+/// stages. @throws ConfigError, DataError, CheckpointError
+RunSetup prepare_evaluation(RunConfig config, const LaunchInfo& launch, const std::string& weights, const Log& log,
+                            const std::vector<std::string>& inputs = {});
+/// The model of weights, without data, for text that is made from given token ids (core/train/generate.h).
+/// @throws ConfigError when it is not a model for the task causal_lm; CheckpointError
+RunSetup prepare_generation(RunConfig config, const LaunchInfo& launch, const std::string& weights, const Log& log);
+
+/// Of a training, whose parts have been made: the batch, and the checks of the parts against each other and with the
+/// plugin. @throws ConfigError, CheckpointError
+void finish_training_setup(RunSetup& setup);
+
+BoostOptions booster_options(const RunSetup& setup);
+/// The model, its task and the training data, as configured.
+BoostInputs training_inputs(const RunSetup& setup);
+
+/// The complete configuration with all defaults, as TOML that can be run again. `task`: null if it is not known yet.
+/// `model_rows`: the model's own keys.
+std::string resolved_toml(RunConfig config, const TaskKind* task, const Plugin& plugin, const std::string& model_rows);
+
+}  // namespace trireme::train

@@ -1,0 +1,110 @@
+#include "core/train/report/epoch_table.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <string_view>
+
+#include "core/base/text.h"
+#include "core/nn/parameters.h"
+#include "core/resume/export.h"
+#include "core/resume/run_folder.h"
+#include "core/train/report/header.h"
+#include "core/train/report/summary.h"
+
+namespace trireme::train {
+namespace {
+
+void print_line(const RunContext& run, const std::string& text) {
+  if (run.world.rank() != 0) return;
+  fmt::print("{}\n", text);
+  std::fflush(stdout);
+}
+
+/// The columns of the table after the epoch, the step and the training loss.
+std::vector<std::string> headings(const RunContext& run) {
+  std::vector<std::string> columns{"epoch", "step", "training loss"};
+  if (!run.setup.plan.evaluates_epochs && !run.setup.config.train.eval_every) return columns;
+  columns.emplace_back("validation loss");
+  for (const auto& metric : run.setup.task.made->metrics()) columns.push_back(metric.label);
+  return columns;
+}
+
+std::string cells(const std::vector<std::string>& headings, const std::vector<std::string>& values) {
+  std::string line;
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto width = std::max<std::size_t>(6, headings[i].size());
+    line += fmt::format("{}{:>{}}", i == 0 ? "" : "   ", values[i], width);
+  }
+  return line;
+}
+
+}  // namespace
+
+void EpochTable::on_start(RunContext& run) {
+  const auto& p = run.setup;
+  const auto& train = p.config.train;
+  auto& loader = *run.boosted.loader;
+  print_line(run, versions_line(run.world));
+  print_line(run, fmt::format("{}   {}", run.booster.mesh().formula(), plugin_line(run.booster.plugin())));
+  const std::pair<const char*, std::string> rows[]{
+      {"examples", text::thousands(loader.size())},
+      {"epochs", text::thousands(train.epochs)},
+      {"batch size per device", text::thousands(p.batch.micro)},
+      {"total batch size", text::thousands(train.global_batch)},
+      {"accumulation steps", text::thousands(loader.micro_per_step())},
+      {"optimization steps", text::thousands(p.batch.steps)},
+      {"parameters", text::thousands(nn::parameter_count(run.boosted.model->module()))}};
+  for (const auto& [name, value] : rows) print_line(run, fmt::format("  {:<24}{:>10}", name, value));
+  if (const auto& from = run.resumed_from; !from.empty())
+    print_line(run, fmt::format("  resumed after step {} from {}", run.resumed_at, from));
+  for (const auto& note : run.folder->resume_point().notes) print_line(run, "  " + note);
+  shown_step_ = run.resumed_at;
+}
+
+void EpochTable::on_log(RunContext& run, const StepLog& log) {
+  loss_.add(log.loss, log.weight);
+  if (logging_steps_ > 0 && log.at.global_step % logging_steps_ == 0)
+    print_line(run, fmt::format("step {}   loss {:.4f}   lr {:.3e}", log.at.global_step, log.loss, log.lr));
+}
+
+void EpochTable::row(RunContext& run, std::int64_t epoch, const std::optional<EpochEnd>& end,
+                     const std::vector<std::string>& values) {
+  const auto columns = headings(run);
+  if (!std::exchange(has_heading_, true)) print_line(run, cells(columns, columns));
+  const auto step = run.state.at.global_step;
+  const double loss = end ? end->train_loss : loss_.value();
+  std::vector<std::string> all{std::to_string(epoch), std::to_string(step),
+                               loss_.weight == 0 ? "-" : fmt::format("{:.4f}", loss)};
+  all.insert(all.end(), values.begin(), values.end());
+  print_line(run, cells(columns, all));
+  shown_step_ = step;
+  loss_ = {};
+}
+
+void EpochTable::on_evaluate(RunContext& run, const Evaluation& evaluation) {
+  const auto& result = evaluation.result;
+  std::vector<std::string> values{fmt::format("{:.4f}", result.loss)};
+  for (const auto& [metric, value] : result.metrics) values.push_back(metric_text(metric, value));
+  if (evaluation.split == std::string_view("validation"))
+    return row(run, evaluation.of.epoch, evaluation.epoch, values);
+  std::string line = fmt::format("test ({} weights)   loss {:.4f}", evaluation.weights, result.loss);
+  for (const auto& [metric, value] : result.metrics)
+    line += fmt::format("   {} {}", metric.label, metric_text(metric, value));
+  print_line(run, line);
+}
+
+void EpochTable::on_epoch_end(RunContext& run, const EpochEnd& epoch) {
+  if (shown_step_ != run.state.at.global_step) row(run, epoch.epoch, epoch, {});
+}
+
+void EpochTable::on_message(RunContext& run, const std::string& line) { print_line(run, line); }
+
+void EpochTable::on_finish(RunContext& run, const RunResult& result) {
+  print_line(run, fmt::format("done in {:.1f} s{}; weights in {}/{}", result.seconds,
+                              result.stopped_by.empty() ? "" : ", stopped by " + result.stopped_by, result.run_dir,
+                              kExportedModel));
+}
+
+}  // namespace trireme::train

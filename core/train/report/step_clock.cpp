@@ -1,0 +1,31 @@
+#include "core/train/report/step_clock.h"
+
+#include "core/comm/wait_time.h"
+
+namespace trireme::train {
+
+using Seconds = std::chrono::duration<double>;
+using MonotonicClock = std::chrono::steady_clock;
+
+void StepClock::start() {
+  begin_ = MonotonicClock::now();
+  waited_ = comm::time_in_waits();
+}
+
+double StepClock::elapsed() const { return Seconds(MonotonicClock::now() - begin_).count(); }
+
+StepTime StepClock::end_step(double data) {
+  const StepTime time{elapsed(), data, Seconds(comm::time_in_waits() - waited_).count()};
+  start();
+  return time;
+}
+
+StepClock::Pause::Pause(StepClock& clock)
+    : clock_(clock), begin_(MonotonicClock::now()), waited_(comm::time_in_waits()) {}
+
+StepClock::Pause::~Pause() {
+  clock_.begin_ += MonotonicClock::now() - begin_;
+  clock_.waited_ += comm::time_in_waits() - waited_;
+}
+
+}  // namespace trireme::train

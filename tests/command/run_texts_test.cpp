@@ -1,0 +1,96 @@
+// Trainings on texts as users run them: what they print and export, and the same numbers on one rank and on two.
+#include <cmath>
+
+#include "tests/command/metrics.h"
+
+namespace trireme::tests {
+namespace {
+
+/// A small run on texts in its folder. `data`: keys of [data] besides path.
+struct RunOnTexts : SmallRun {
+  RunOnTexts(const std::string& model, const std::string& data, const std::string& train) {
+    std::string table = "sentence\tlabel\n", lines;
+    for (int i = 0; i < 21; ++i) {
+      std::string text;
+      for (int w = 0; w <= i * 5 % 9; ++w) text += std::string(1, static_cast<char>('a' + (i + w * w) % 5)) + " ";
+      table += text + "\t" + (i % 3 == 0 ? "good" : "bad") + "\n";
+      lines += text + "\n";
+    }
+    for (const auto* split : {"train", "dev"}) {
+      folder.write(std::string("tables/") + split + ".tsv", table);
+      folder.write(std::string("lines/") + split + ".txt", lines);
+    }
+    folder.write("vocab.txt", kWords);
+    folder.write("run.toml", "[run]\ndir = \"" + dir() + "\"\ndevice = \"cpu\"\n[model]\n" + model +
+                                 "hidden_size = 16\nnum_layers = 2\nnum_heads = 2\nintermediate_size = 24\n"
+                                 "attention_dropout = 0.1\n[data]\n" +
+                                 data + "path = \"" + folder.path() +
+                                 (data.find("text_c") == data.npos ? "/lines" : "/tables") + "\"\ntokenizer = \"" +
+                                 folder.path() + "/vocab.txt\"\n[train]\nprecision = \"fp64\"\n" + train);
+  }
+  static constexpr const char* kWords = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\n";
+};
+
+/// Trains on 1 rank and on 2, expects the same losses, and returns the last evaluation. `out`: what was printed.
+nlohmann::json same_on_two_ranks(const RunOnTexts& run, std::size_t steps, std::string& out) {
+  std::vector<nlohmann::json> losses, evaluations;
+  for (const int ranks : {1, 2}) {
+    const auto result = run.train(ranks);
+    EXPECT_EQ(result.code, 0) << result.err << result.out;
+    if (result.code != 0) return {};
+    out = result.out;
+    losses.emplace_back(metrics_of(run.dir(), "step"));
+    evaluations.emplace_back(metrics_of(run.dir(), "eval", "validation"));
+  }
+  EXPECT_EQ(losses[0].size(), steps);
+  for (std::size_t i = 0; i < losses[0].size(); ++i) {
+    const double expected = losses[0][i]["loss"];
+    EXPECT_NEAR(losses[1][i]["loss"], expected, 1e-9 * expected) << i;
+  }
+  const double expected = evaluations[0].back()["loss"];
+  EXPECT_NEAR(evaluations[1].back()["loss"], expected, 1e-9 * expected);
+  return evaluations[1].back();
+}
+
+TEST(RunTexts, Classification) {
+  double padded[2] = {};
+  for (const bool buckets : {false, true}) {
+    const RunOnTexts run(
+        "name = \"bert\"\n",
+        std::string("name = \"text_classification\"\nmax_tokens = 9\n") + (buckets ? "length_buckets = true\n" : ""),
+        "epochs = 2\nglobal_batch = 4\n");
+    std::string out;
+    const auto evaluation = same_on_two_ranks(run, 12, out);
+    ASSERT_TRUE(evaluation.contains("padded_share")) << evaluation;
+    padded[buckets ? 1 : 0] = evaluation["padded_share"];
+    EXPECT_NE(out.find("21 train, 21 validation, 0 test; 2 classes: bad, good; WordPiece, 9 tokens; up to 9 a sample"),
+              std::string::npos)
+        << out;
+    EXPECT_NE(out.find("   padding "), std::string::npos) << out;
+    EXPECT_EQ(content_of(run.dir() + "/model/vocab.txt"), RunOnTexts::kWords);
+    const auto refused = run_process({TRIREME_COMMAND, "predict", run.dir(), run.folder.write("one.txt", "a b")});
+    EXPECT_EQ(refused.code, 2);
+    EXPECT_NE(refused.err.find("are not read from single files"), std::string::npos) << refused.err;
+  }
+  EXPECT_GT(padded[0], 0);
+  EXPECT_LT(padded[1], padded[0]);
+}
+
+TEST(RunTexts, LanguageModels) {
+  const struct {
+    const char *model, *data;
+    std::size_t steps;                                                      ///< of 4 blocks
+  } cases[] = {{"name = \"llama\"\n", "name = \"text\"\nblock = 12\n", 2},  // 100 tokens
+               {"name = \"bert\"\n", "name = \"text\"\nblock = 12\nmasking = 0.3\ndocuments = \"lines\"\n", 3}};
+  for (const auto& c : cases) {
+    const RunOnTexts run(c.model, c.data, "epochs = 1\nglobal_batch = 4\nmicro_batch = 1\n");
+    std::string out;
+    const auto evaluation = same_on_two_ranks(run, c.steps, out);
+    EXPECT_TRUE(evaluation.contains("perplexity")) << evaluation;
+    EXPECT_FALSE(evaluation.contains("padded_share")) << evaluation;
+    EXPECT_NE(out.find("WordPiece, 9 tokens; blocks of 12"), std::string::npos) << out;
+  }
+}
+
+}  // namespace
+}  // namespace trireme::tests
