@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-namespace trireme::checkpoint {
+namespace trireme {
 class FileWriter;
 }
 

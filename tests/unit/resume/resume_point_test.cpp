@@ -14,6 +14,7 @@ namespace trireme::train {
 namespace {
 
 namespace fs = std::filesystem;
+using data::testing_tools::Folder;
 using namespace testing_tools;
 
 /// Stops a run after its third step of five.
