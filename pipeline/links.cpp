@@ -25,7 +25,7 @@ std::vector<int> meeting_order(int rank, int size) {
 }
 
 Links::Links(comm::Mesh& mesh, const std::string& axis)
-    : up_(mesh.group(axis)), down_(mesh.another(axis)), device_(mesh.world().device()) {
+    : up_(mesh.group(axis)), down_(mesh.separate_group(axis)), device_(mesh.world().device()) {
   for (const int peer : meeting_order(rank(), size())) meet(peer);
 }
 

@@ -14,7 +14,7 @@ import re
 import sys
 from pathlib import Path
 
-ENTRIES = ["core/booster/plugin_entry.h", "core/booster/plugin_around.h", "core/booster/replicated.h",
+ENTRIES = ["core/booster/plugin_entry.h", "core/booster/plugin_wrapper.h", "core/booster/local_model.h",
            "core/nn/layers/attention.h", "core/nn/layers/batch_norm.h", "core/nn/block.h", "core/nn/layers/embedding.h",
            "core/nn/layers/gated_linear.h", "core/nn/layers/linear.h", "core/nn/layers/rms_norm.h", "core/nn/layers/tokens.h",
            "core/optim/slotwise.h", "core/setup/extension.h",

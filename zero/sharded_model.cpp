@@ -45,7 +45,7 @@ std::unique_ptr<FlatWeights> make_weights(const ModelSource& source, const FlatW
 
 ShardedModel::ShardedModel(std::shared_ptr<nn::Model> model, std::unique_ptr<FlatWeights> weights,
                            const BoostOptions& options, const ShardedOptions& sharded, c10::Device device)
-    : ReplicatedModel(model, nn::parameters(*model), options, precision_of(options, sharded), device),
+    : LocalModel(model, nn::parameters(*model), options, precision_of(options, sharded), device),
       options_(sharded),
       weights_(std::move(weights)),
       working_(Precision::pure(options.train.precision).parameters) {
@@ -62,14 +62,14 @@ ShardedModel::ShardedModel(std::shared_ptr<nn::Model> model, std::unique_ptr<Fla
 }
 
 nn::Tensors ShardedModel::first_inputs(const data::Batch& batch) const {
-  auto inputs = ReplicatedModel::first_inputs(batch);
+  auto inputs = LocalModel::first_inputs(batch);
   for (auto& input : inputs)
     if (options_.cast_inputs && input.is_floating_point()) input = input.to(working_);
   return inputs;
 }
 
 nn::NamedTensors ShardedModel::side_inputs(const data::Batch& batch) const {
-  auto inputs = ReplicatedModel::side_inputs(batch);
+  auto inputs = LocalModel::side_inputs(batch);
   for (auto& [name, input] : inputs)
     if (options_.cast_inputs && input.is_floating_point()) input = input.to(working_);
   return inputs;
@@ -79,11 +79,11 @@ at::Tensor ShardedModel::scaled_loss(const at::Tensor& loss) const { return opti
 
 nn::Tensors ShardedModel::run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context) {
   for (const auto bucket : weights_->buckets_of(*block)) weights_->wait(bucket);
-  return ReplicatedModel::run(block, std::move(inputs), context);
+  return LocalModel::run(block, std::move(inputs), context);
 }
 
 ModelReport ShardedModel::report() const {
-  auto report = ReplicatedModel::report();
+  auto report = LocalModel::report();
   report.parameter_bytes = weights_->weight_bytes();
   return report;
 }

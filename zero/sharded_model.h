@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/booster/replicated.h"
+#include "core/booster/local_model.h"
 #include "zero/flat_weights.h"
 #include "zero/grad_sync.h"
 
@@ -46,7 +46,7 @@ std::unique_ptr<FlatWeights> make_weights(const ModelSource& source, const FlatW
                                           std::vector<Bucket> buckets, std::vector<Residency> residencies,
                                           const Log& log);
 
-class ShardedModel : public ReplicatedModel {
+class ShardedModel : public LocalModel {
  public:
   /// Gradients and optimizer state are partitioned like the weights.
   ShardedModel(std::shared_ptr<nn::Model> model, std::unique_ptr<FlatWeights> weights, const BoostOptions& options,

@@ -145,7 +145,7 @@ AcceleratorState::AcceleratorState(std::unique_ptr<comm::World> own, comm::World
 
 AcceleratorState::~AcceleratorState() { release(); }
 
-Boosted& AcceleratorState::prepared() {
+ModelAndOptimizer& AcceleratorState::prepared() {
   TRIREME_REQUIRE(run.model != nullptr,
                   "nothing is prepared (any more): call Accelerator::prepare() with the model and the optimizer");
   return run;

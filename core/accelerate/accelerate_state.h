@@ -70,7 +70,7 @@ struct AcceleratorState {
   ~AcceleratorState();
 
   /// @throws UsageError unless a model is prepared
-  Boosted& prepared();
+  ModelAndOptimizer& prepared();
   /// The loader whose loop runs; null between loops.
   [[nodiscard]] LoaderState* active() const { return running.empty() ? nullptr : running.back(); }
   [[nodiscard]] bool syncs() const { return active() != nullptr ? active()->sync : accumulating == nullptr; }
@@ -88,7 +88,7 @@ struct AcceleratorState {
   AcceleratorOptions options;
   Log log;
   std::unique_ptr<Booster> booster;
-  Boosted run;
+  ModelAndOptimizer run;
   std::vector<std::shared_ptr<LoaderState>> loaders;  ///< in the order of their preparation
   std::vector<LoaderState*> running;                  ///< the innermost loop last
   std::unique_ptr<optim::LrSchedule> schedule;        ///< null without a scheduler

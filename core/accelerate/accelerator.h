@@ -34,7 +34,7 @@
 #include <vector>
 
 #include "core/accelerate/accelerate_inputs.h"
-#include "core/accelerate/prepared.h"
+#include "core/accelerate/handles.h"
 #include "core/base/log.h"
 #include "core/booster/boosted.h"
 #include "core/booster/plugin_loader.h"

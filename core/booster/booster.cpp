@@ -112,7 +112,7 @@ Booster::Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoostOption
                     static_cast<std::uint64_t>(least), static_cast<std::uint64_t>(~not_most)));
 }
 
-data::LoaderOptions Boosted::loader_options() const {
+data::LoaderOptions ModelAndOptimizer::loader_options() const {
   const auto& of = booster->options();
   const auto& group = booster->data_group();
   data::LoaderOptions options;
@@ -168,16 +168,16 @@ Boosted Booster::boost(BoostInputs inputs) {
   return run;
 }
 
-Boosted Booster::boost(ModelSource source) {
+ModelAndOptimizer Booster::boost(ModelSource source) {
   TRIREME_REQUIRE(source.model, "Booster::boost() needs a model, but ModelSource::model is not set");
-  Boosted run;
+  ModelAndOptimizer run;
   run.booster = this;
   run.inputs.side = source.model->side_input_names();
   boost_model(std::move(source), options_, run);
   return run;
 }
 
-void Booster::boost_model(ModelSource source, const BoostOptions& options, Boosted& run) {
+void Booster::boost_model(ModelSource source, const BoostOptions& options, ModelAndOptimizer& run) {
   // Random draws of a user's own modules: repeatable, and with a different stream for each part of the data.
   at::manual_seed(random::mix(options_.seed, static_cast<std::uint64_t>(data_group().rank())));
   auto result = plugin_->boost(std::move(source), options, *mesh_, log_);
@@ -221,7 +221,6 @@ void Booster::connect_sums(nn::Model& model) {
 }
 
 Epochs Boosted::epochs(std::optional<std::int64_t> count) {
-  TRIREME_REQUIRE(loader != nullptr, "Boosted::epochs(): this run has no loader, because it was boosted without data");
   const auto& train = booster->options().train;
   const auto last = count.value_or(train.epochs) * loader->steps_per_epoch();
   return {*loader, step, std::min(last, train.max_steps.value_or(last))};

@@ -75,30 +75,54 @@ struct TrainStep {
 
 class Booster;
 
-/// A model that is trained, or evaluated, under a plugin: all that belongs to one boost(). A Booster may have several,
-/// such as a teacher and a student; they do not see each other.
-///
-/// Without a pipeline, ranks run the same blocks, and a loop may run single microbatches: run.model->forward(micro),
-/// run.criterion(...), run.backward(...). execute_pipeline() is for loops in Colossal-AI's form, in every layout.
-struct Boosted {
+/// A model and its optimizer under a plugin, for a program with losses and loaders of its own.
+struct ModelAndOptimizer {
   std::unique_ptr<BoostedModel> model;
   std::unique_ptr<BoostedOptimizer> optimizer;
-  /// Null without TrainOptions::ema_decay. train_step() updates it; a loop of its own calls update().
+  /// Null without TrainOptions::ema_decay. Boosted::train_step() updates it; a loop of its own calls update().
   std::unique_ptr<WeightAverage> average;
-  std::shared_ptr<const Task> task;
-  Criterion criterion;  ///< the task's loss in training, of outputs as this model makes them
   ShardedLogits sharded_logits;
-  std::unique_ptr<data::Loader> loader;
-  std::unique_ptr<optim::LrSchedule> lr_schedule;
   std::int64_t step = 0;       ///< optimizer steps taken so far
-  Booster* booster = nullptr;  ///< it has boosted this run, and must outlive it
-  /// The inputs that its loaders read.
+  Booster* booster = nullptr;  ///< it has boosted the model, and must outlive it
+  /// The inputs that the model's loaders read.
   struct Inputs {
     std::vector<std::string> side{};  ///< all ranks need these
     bool is_first = true;             ///< this rank has the first pipeline stage, and needs the others too
     bool all_first = true;            ///< all ranks have
     std::shared_ptr<const data::SampleExchange> exchange{};  ///< null: each rank reads its own samples
   } inputs{};
+
+  ScopeGuard no_sync() { return model->no_sync(); }
+  /// While the guard exists, the model has the weights to evaluate and to export: their average, if there is one.
+  /// Collective.
+  [[nodiscard]] ScopeGuard use_average() { return average ? average->use() : ScopeGuard({}); }
+  /// The options that all loaders on this rank share. A training loader also has a global batch.
+  [[nodiscard]] data::LoaderOptions loader_options() const;
+
+  /// Writes the model's weights and buffers as DIR/model.safetensors in Hugging Face's layout, and `texts` next to it
+  /// by their names ("config.json"). Collective; rank 0 writes. @throws CheckpointError
+  void save_model(const std::string& dir, const std::map<std::string, std::string>& texts = {});
+  /// Loads weights and buffers from a folder or file of that layout, saved with any parallel layout, by this or another
+  /// program; or a model's adapters from a folder of PEFT. The optimizer keeps its state. Collective.
+  /// @throws CheckpointError
+  void load_model(const std::string& folder_or_file);
+  /// Writes the optimizer's state and the loss scale to a .safetensors file, under the names of a checkpoint
+  /// ("<parameter>.exp_avg"), or reads such a file, saved with any parallel layout. Collective; rank 0 writes.
+  /// @throws CheckpointError
+  void save_optimizer(const std::string& file);
+  void load_optimizer(const std::string& file);
+};
+
+/// A model with its task and data under a plugin, in training or evaluation: all that belongs to one boost(). A Booster
+/// may have several, such as a teacher and a student; they do not see each other.
+///
+/// Without a pipeline, ranks run the same blocks, and a loop may run single microbatches: run.model->forward(micro),
+/// run.criterion(...), run.backward(...). execute_pipeline() is for loops in Colossal-AI's form, in every layout.
+struct Boosted : ModelAndOptimizer {
+  std::shared_ptr<const Task> task;
+  Criterion criterion;  ///< the task's loss in training, of outputs as this model makes them
+  std::unique_ptr<data::Loader> loader;
+  std::unique_ptr<optim::LrSchedule> lr_schedule;
 
   /// The epochs from where the run stands, with their batches, until this many are over (default: TrainOptions::epochs)
   /// or TrainOptions::max_steps are made.
@@ -115,13 +139,7 @@ struct Boosted {
   /// For a loop over microbatches without a pipeline: the backward pass of criterion's sum for one of them. Gradients
   /// are reduced unless a guard of no_sync() exists.
   void backward(const at::Tensor& loss_sum, const data::Batch& micro);
-  ScopeGuard no_sync() { return model->no_sync(); }
-  /// While the guard exists, the model has the weights to evaluate and to export: their average, if there is one.
-  /// Collective.
-  [[nodiscard]] ScopeGuard use_average() { return average ? average->use() : ScopeGuard({}); }
 
-  /// The options that all its loaders on this rank share. A training loader also has a global batch.
-  [[nodiscard]] data::LoaderOptions loader_options() const;
   /// A loader for evaluation: this rank's part of the set, without augmentation. Each sample is on exactly one rank.
   [[nodiscard]] std::unique_ptr<data::Loader> evaluation_loader(std::shared_ptr<data::Dataset> data,
                                                                 std::int64_t batch) const;
@@ -137,19 +155,6 @@ struct Boosted {
   /// boosted; epochs() then goes on from there. Returns false if DIR has no checkpoint. Collective.
   /// @throws CheckpointError when the checkpoint has another model, optimizer, sample order or seed
   bool load(const std::string& dir);
-
-  /// Writes the model's weights and buffers as DIR/model.safetensors in Hugging Face's layout, and `texts` next to it
-  /// by their names ("config.json"). Collective; rank 0 writes. @throws CheckpointError
-  void save_model(const std::string& dir, const std::map<std::string, std::string>& texts = {});
-  /// Loads weights and buffers from a folder or file of that layout, saved with any parallel layout, by this or another
-  /// program; or a model's adapters from a folder of PEFT. The optimizer keeps its state. Collective.
-  /// @throws CheckpointError
-  void load_model(const std::string& folder_or_file);
-  /// Writes the optimizer's state and the loss scale to a .safetensors file, under the names of a checkpoint
-  /// ("<parameter>.exp_avg"), or reads such a file, saved with any parallel layout. Collective; rank 0 writes.
-  /// @throws CheckpointError
-  void save_optimizer(const std::string& file);
-  void load_optimizer(const std::string& file);
 };
 
 class Booster {
@@ -162,9 +167,8 @@ class Booster {
 
   /// Collective. @throws ConfigError, DataError, CheckpointError
   Boosted boost(BoostInputs inputs);
-  /// For a program with losses and loaders of its own, such as the Accelerator's: the result has only the model and the
-  /// optimizer. Collective. @throws as above
-  Boosted boost(ModelSource source);
+  /// For a program with losses and loaders of its own, such as the Accelerator's. Collective. @throws as above
+  ModelAndOptimizer boost(ModelSource source);
   /// What this rank tells the others from the next train_step() on, until the next call. Every rank learns it in
   /// TrainStep::votes.
   void vote(Vote vote, bool yes) { reduction_->vote(vote, yes); }
@@ -178,10 +182,11 @@ class Booster {
   [[nodiscard]] const Log& log() const { return log_; }
 
  private:
+  friend ModelAndOptimizer;
   friend Boosted;
   void connect_sums(nn::Model& model);
   [[nodiscard]] data::LoaderOptions training_options(const Boosted& run) const;
-  void boost_model(ModelSource source, const BoostOptions& options, Boosted& run);
+  void boost_model(ModelSource source, const BoostOptions& options, ModelAndOptimizer& run);
 
   comm::World& world_;
   std::unique_ptr<Plugin> plugin_;

@@ -34,7 +34,7 @@ std::string best_problem(const checkpoint::Checkpoint& stored, const comm::World
 }
 
 /// What a rank finds in its part of a checkpoint.
-json part_problem(const comm::World& world, Boosted& run, NeedsBest needs_best, const std::string& folder) {
+json part_problem(const comm::World& world, ModelAndOptimizer& run, NeedsBest needs_best, const std::string& folder) {
   json out{{"host", host_name()}, {"problem", ""}, {"missing", ""}, {"best", ""}, {"manifest", 0}};
   out["problem"] = checkpoint::problem_of(
       [&] {
@@ -72,7 +72,7 @@ checkpoint::Damage damage_of(const std::vector<json>& ranks, const std::string& 
   return {.why = best, .only_best = true};
 }
 
-checkpoint::Damage find_damage(const comm::World& world, Boosted& run, NeedsBest needs_best,
+checkpoint::Damage find_damage(const comm::World& world, ModelAndOptimizer& run, NeedsBest needs_best,
                                const std::string& folder) {
   const auto mine = part_problem(world, run, needs_best, folder);
   std::vector<json> ranks;
@@ -86,7 +86,7 @@ checkpoint::Damage find_damage(const comm::World& world, Boosted& run, NeedsBest
 }  // namespace
 
 GoodCheckpoint find_good_checkpoint(
-    const comm::World& world, Boosted& run, NeedsBest needs_best, const std::string& first,
+    const comm::World& world, ModelAndOptimizer& run, NeedsBest needs_best, const std::string& first,
     const std::function<std::string(const std::string& folder, const checkpoint::Damage& damage)>& next,
     const Log& log) {
   const auto tell = [&](const std::string& text) { return comm::broadcast_text(world.group(), world.device(), text); };
@@ -111,8 +111,8 @@ GoodCheckpoint find_good_checkpoint(
   return {};
 }
 
-GoodCheckpoint newest_checkpoint(const comm::World& world, Boosted& run, NeedsBest needs_best, const std::string& dir,
-                                 const Log& log) {
+GoodCheckpoint newest_checkpoint(const comm::World& world, ModelAndOptimizer& run, NeedsBest needs_best,
+                                 const std::string& dir, const Log& log) {
   checkpoint::Damages known;
   const auto newest = [&] { return checkpoint::latest_checkpoint(dir, log, checkpoint::Verify::record, known); };
   std::string first;

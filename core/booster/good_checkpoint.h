@@ -25,13 +25,13 @@ enum class NeedsBest { no, yes };
 /// the folders with Verify::record. Collective.
 /// @throws CheckpointError, on every rank, when `next` does, or a rank needs a file that another host has
 GoodCheckpoint find_good_checkpoint(
-    const comm::World& world, Boosted& run, NeedsBest needs_best, const std::string& first,
+    const comm::World& world, ModelAndOptimizer& run, NeedsBest needs_best, const std::string& first,
     const std::function<std::string(const std::string& folder, const checkpoint::Damage& damage)>& next,
     const Log& log);
 
 /// The newest such checkpoint below `dir`. Collective. @throws CheckpointError, on every rank, when all are damaged
-GoodCheckpoint newest_checkpoint(const comm::World& world, Boosted& run, NeedsBest needs_best, const std::string& dir,
-                                 const Log& log);
+GoodCheckpoint newest_checkpoint(const comm::World& world, ModelAndOptimizer& run, NeedsBest needs_best,
+                                 const std::string& dir, const Log& log);
 
 /// Sets the checkpoints aside that newest_checkpoint() has passed over: those of steps after the one that it found. On
 /// every host's own folder. Collective. @throws CheckpointError, on every rank, when it fails on one

@@ -1,5 +1,5 @@
 // The keys of [train] that choose among kernels with the same results: the rules that need the model, and the line
-// about the choice in the header of a run. Every plugin over ReplicatedModel has them. enable_all_optimization turns on
+// about the choice in the header of a run. Every plugin over LocalModel has them. enable_all_optimization turns on
 // what was measured to be faster on the kind of device (bench/records/kernels_cpu.md): on CPUs, steps with dropout are
 // fused, norms are not. On GPUs nothing has been measured yet, so only a key of its own turns a Trireme kernel on.
 #pragma once

@@ -89,7 +89,7 @@ struct BoostResult {
   bool reads_inputs = true;
 };
 
-/// What the engine needs of a plugin. Plugins derive from PluginOf, or from PluginAround (plugin_around.h), which has
+/// What the engine needs of a plugin. Plugins derive from PluginOf, or from PluginWrapper (plugin_wrapper.h), which has
 /// to pass on all of these.
 class Plugin {
  public:

@@ -6,21 +6,21 @@
 
 namespace trireme {
 
-std::set<std::string> remote_parameters(Boosted& run) {
+std::set<std::string> remote_parameters(ModelAndOptimizer& run) {
   std::set<std::string> names;
   for (const auto& parameter : nn::remote_declarations(run.model->module())) names.insert(parameter.name);
   return names;
 }
 
 /// Frozen weights may have the working dtype where trained ones have a master: their dtype depends on the layout.
-static std::set<std::string> frozen_parameters(Boosted& run) {
+static std::set<std::string> frozen_parameters(ModelAndOptimizer& run) {
   std::set<std::string> names;
   for (const auto& parameter : nn::declarations(run.model->module()))
     if (!parameter.value.requires_grad()) names.insert(parameter.name);
   return names;
 }
 
-Restored::Restored(Boosted& run, const checkpoint::Checkpoint& stored) : remote_(remote_parameters(run)) {
+Restored::Restored(ModelAndOptimizer& run, const checkpoint::Checkpoint& stored) : remote_(remote_parameters(run)) {
   const auto frozen = frozen_parameters(run);
   groups_.push_back({&stored.weights(), "parameters", state_of(run, stored.weights()), frozen});
   groups_.push_back({&stored.optimizer(), "optimizer's tensors", run.optimizer->state(), {}});
@@ -29,7 +29,7 @@ Restored::Restored(Boosted& run, const checkpoint::Checkpoint& stored) : remote_
 }
 
 /// The weights, and the buffers unless the checkpoint was written before buffers were saved.
-std::vector<shard::Slice> Restored::state_of(Boosted& run, const checkpoint::WeightsFile& weights) {
+std::vector<shard::Slice> Restored::state_of(ModelAndOptimizer& run, const checkpoint::WeightsFile& weights) {
   auto buffers = nn::buffers(run.model->module());
   const auto remote_buffers = nn::remote_buffers(run.model->module());
   const auto stored = weights.names();

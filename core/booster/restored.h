@@ -11,12 +11,12 @@
 namespace trireme {
 
 /// The names of the parameters that only other ranks hold.
-std::set<std::string> remote_parameters(Boosted& run);
+std::set<std::string> remote_parameters(ModelAndOptimizer& run);
 
 /// This rank's slices of a checkpoint's groups of tensors. Nothing of the run changes before fill().
 class Restored {
  public:
-  Restored(Boosted& run, const checkpoint::Checkpoint& stored);
+  Restored(ModelAndOptimizer& run, const checkpoint::Checkpoint& stored);
   /// @throws CheckpointError when the checkpoint's tensors are not those of the run
   void check() const {
     for (const auto& g : groups_) checkpoint::check_slices(*g.file, g.slices, remote_, g.what, g.converted);
@@ -36,7 +36,7 @@ class Restored {
     std::vector<shard::Slice> slices;
     std::set<std::string> converted;  ///< see restore_slices()
   };
-  std::vector<shard::Slice> state_of(Boosted& run, const checkpoint::WeightsFile& weights);
+  std::vector<shard::Slice> state_of(ModelAndOptimizer& run, const checkpoint::WeightsFile& weights);
 
   std::set<std::string> remote_;  ///< names of tensors that other ranks restore
   std::vector<Group> groups_;

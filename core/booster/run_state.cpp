@@ -62,7 +62,7 @@ constexpr const char* kLossScale = "loss_scale";  ///< in the metadata of an opt
 
 }  // namespace
 
-checkpoint::CheckpointContents contents_of(Boosted& run) {
+checkpoint::CheckpointContents contents_of(ModelAndOptimizer& run) {
   TRIREME_REQUIRE(
       !run.average || !run.average->in_use(),
       "a checkpoint holds the weights that are trained, but their average is in use; save it after the guard "
@@ -76,7 +76,7 @@ checkpoint::CheckpointContents contents_of(Boosted& run) {
   return contents;
 }
 
-void restore(Boosted& run, const checkpoint::Checkpoint& stored, const Log& log) {
+void restore(ModelAndOptimizer& run, const checkpoint::Checkpoint& stored, const Log& log) {
   Restored restored(run, stored);
   restored.check();
   if (restored.lacks_buffers())
@@ -124,12 +124,12 @@ bool Boosted::load(const std::string& dir) {
   return true;
 }
 
-void Boosted::save_model(const std::string& dir, const std::map<std::string, std::string>& texts) {
+void ModelAndOptimizer::save_model(const std::string& dir, const std::map<std::string, std::string>& texts) {
   checkpoint::on_first_rank(booster->mesh().world(), [&] { checkpoint::check_own_model(dir); });
   checkpoint::save_weights(dir, model->state_dict(), texts, booster->mesh());
 }
 
-void Boosted::load_model(const std::string& folder_or_file) {
+void ModelAndOptimizer::load_model(const std::string& folder_or_file) {
   std::vector<nn::Parameter> parameters;
   for (auto& [placement, value] : model->weights()) parameters.push_back({placement.name, value, placement});
   auto others = checkpoint::other_tensors(model->module());
@@ -145,14 +145,14 @@ void Boosted::load_model(const std::string& folder_or_file) {
   if (average) average->reset();
 }
 
-void Boosted::save_optimizer(const std::string& file) {
+void ModelAndOptimizer::save_optimizer(const std::string& file) {
   std::map<std::string, std::string> metadata{{"format", "pt"}};
   if (optimizer->scaler().enabled())
     metadata[kLossScale] = nlohmann::json(to_doubles(optimizer->scaler().state())).dump();
   checkpoint::write_slices(file, optimizer->state(), booster->mesh(), metadata);
 }
 
-void Boosted::load_optimizer(const std::string& file) {
+void ModelAndOptimizer::load_optimizer(const std::string& file) {
   const checkpoint::SafeTensors stored(file);
   checkpoint::restore_slices(stored, optimizer->state(), remote_parameters(*this), "optimizer's tensors");
   if (const auto scale = stored.metadata().find(kLossScale); scale != stored.metadata().end())

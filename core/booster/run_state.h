@@ -7,11 +7,11 @@
 namespace trireme {
 
 /// This rank's slices of all tensors; sets only the loss scale and versions of the record, the caller sets the rest.
-checkpoint::CheckpointContents contents_of(Boosted& run);
+checkpoint::CheckpointContents contents_of(ModelAndOptimizer& run);
 
 /// Restores the tensors, the loss scale and the step count of a checkpoint. Each rank reads its own slices. Nothing is
 /// verified but sizes: see good_checkpoint.h.
 /// @throws CheckpointError that lists the differences; the run is then unchanged.
-void restore(Boosted& run, const checkpoint::Checkpoint& stored, const Log& log);
+void restore(ModelAndOptimizer& run, const checkpoint::Checkpoint& stored, const Log& log);
 
 }  // namespace trireme

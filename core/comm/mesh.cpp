@@ -123,7 +123,7 @@ void Mesh::connect(const Group& group) const {
   group.all_reduce(at::zeros({1}, world_.device()));
 }
 
-Group Mesh::another(const std::string& axis) {
+Group Mesh::separate_group(const std::string& axis) {
   return size(axis) == 1 ? Group::alone(axis, world_.rank(), nullptr) : make({axis});
 }
 

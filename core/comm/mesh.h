@@ -43,7 +43,7 @@ class Mesh {
   [[nodiscard]] const Group& group(bool AxisKind::*property) { return group(axes(property)); }
   /// A separate group of the ranks of group(axis), whose calls do not wait for those of the other. Collective over the
   /// world.
-  [[nodiscard]] Group another(const std::string& axis);
+  [[nodiscard]] Group separate_group(const std::string& axis);
   /// The ranks that differ from this one only along these axes, in order.
   [[nodiscard]] std::vector<int> ranks_along(const std::vector<std::string>& axes) const;
   [[nodiscard]] World& world() const { return world_; }

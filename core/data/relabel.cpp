@@ -8,17 +8,17 @@
 
 #include "core/base/error.h"
 #include "core/data/class_names.h"
-#include "core/data/dataset_around.h"
+#include "core/data/dataset_wrapper.h"
 #include "core/data/rows.h"
 #include "core/nn/layers/index_checks.h"
 
 namespace trireme::data {
 namespace {
 
-class Relabelled final : public DatasetAround, public RowSamples {
+class Relabelled final : public DatasetWrapper, public RowSamples {
  public:
   Relabelled(std::shared_ptr<Dataset> of, std::vector<std::int64_t> new_labels)
-      : DatasetAround(std::move(of)), new_labels_(std::move(new_labels)) {}
+      : DatasetWrapper(std::move(of)), new_labels_(std::move(new_labels)) {}
   std::optional<Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override {
     return renumbered(around().get(index, epoch, augment));
   }

@@ -6,17 +6,17 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/data/class_names.h"
-#include "core/data/dataset_around.h"
+#include "core/data/dataset_wrapper.h"
 #include "core/data/relabel.h"
 
 namespace trireme::train {
 namespace {
 
 /// A data set with a program's collator.
-class CollatedDataset final : public data::DatasetAround {
+class CollatedDataset final : public data::DatasetWrapper {
  public:
   CollatedDataset(std::shared_ptr<data::Dataset> of, DataCollator collator)
-      : DatasetAround(std::move(of)), collator_(std::move(collator)) {}
+      : DatasetWrapper(std::move(of)), collator_(std::move(collator)) {}
   [[nodiscard]] data::Sample collate(std::vector<data::Sample> samples,
                                      const std::vector<std::int64_t>& indices) override {
     return collator_(std::move(samples), indices);

@@ -13,7 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/base/random.h"
-#include "core/booster/replicated.h"
+#include "core/booster/local_model.h"
 #include "core/nn/block.h"
 #include "core/nn/layers/tokens.h"
 #include "core/setup/deterministic.h"
@@ -81,7 +81,7 @@ LanguageModel open_language_model(const RunSetup& p, c10::Device device) {
   const auto options = booster_options(p);
   auto parameters = materialize_whole(source, options, device, p.log);
   read_last_token(*source.model);
-  const auto model = std::make_shared<ReplicatedModel>(source.model, std::move(parameters), options, device);
+  const auto model = std::make_shared<LocalModel>(source.model, std::move(parameters), options, device);
   model->train(false);
   const auto config = std::make_shared<const RunConfig>(p.config);
   auto next_logits = [model, device, config](const std::vector<std::int64_t>& ids) {

@@ -6,7 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "core/booster/task_around.h"
+#include "core/booster/task_wrapper.h"
 #include "core/config/table.h"
 #include "core/resume/resume_point.h"
 #include "core/setup/deterministic.h"
@@ -20,17 +20,17 @@ namespace {
 constexpr const char* kProgram = "program";
 
 /// A task with further metrics.
-class WithMetrics final : public TaskAround {
+class WithMetrics final : public TaskWrapper {
  public:
   WithMetrics(std::shared_ptr<const Task> task, std::vector<AddedMetric> added)
-      : TaskAround(std::move(task)), added_(std::move(added)) {}
+      : TaskWrapper(std::move(task)), added_(std::move(added)) {}
   [[nodiscard]] std::vector<Metric> metrics() const override {
-    auto all = TaskAround::metrics();
+    auto all = TaskWrapper::metrics();
     for (const auto& added : added_) all.push_back(added.metric);
     return all;
   }
   [[nodiscard]] std::vector<MetricSums> measure(const nn::Tensors& outputs, const data::Batch& batch) const override {
-    auto all = TaskAround::measure(outputs, batch);
+    auto all = TaskWrapper::measure(outputs, batch);
     for (const auto& added : added_) all.push_back(added.measure(outputs, batch));
     return all;
   }
@@ -40,10 +40,10 @@ class WithMetrics final : public TaskAround {
 };
 
 /// A task with a loss of the program's own, which may read the logits in any way.
-class WithLoss final : public TaskAround {
+class WithLoss final : public TaskWrapper {
  public:
   WithLoss(std::shared_ptr<const Task> task, decltype(TrainerInputs::loss) loss)
-      : TaskAround(std::move(task)), loss_(std::move(loss)) {}
+      : TaskWrapper(std::move(task)), loss_(std::move(loss)) {}
   [[nodiscard]] at::Tensor loss(const nn::Tensors& outputs, const data::Batch& batch,
                                 const LossOptions& options) const override {
     return loss_(outputs, batch, options);

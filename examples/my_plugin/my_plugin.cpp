@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/booster/local_model.h"
 #include "core/booster/plugin_entry.h"
-#include "core/booster/replicated.h"
 #include "core/config/table.h"
 
 namespace {
@@ -28,9 +28,9 @@ trireme::Fields<Options> fields_of_options() {
 }
 
 // Tracks whether this backward pass is the last one of the step: no_sync() means that another one follows.
-class OneMessageModel : public trireme::ReplicatedModel {
+class OneMessageModel : public trireme::LocalModel {
  public:
-  using ReplicatedModel::ReplicatedModel;
+  using LocalModel::LocalModel;
   trireme::ScopeGuard no_sync() override {
     const bool before = std::exchange(held_, true);
     return trireme::ScopeGuard([this, before] { held_ = before; });
@@ -44,16 +44,16 @@ class OneMessageModel : public trireme::ReplicatedModel {
 // Each rank's gradients are sums over its share of the batch, divided by the weight of the whole global batch. Their
 // sum over the ranks is therefore the gradient, and nothing is divided here. They are reduced at the end of the last
 // backward pass, so gradients() and step() both get reduced ones (core/booster/boosted.h).
-class OneMessage : public trireme::ReplicatedOptimizer {
+class OneMessage : public trireme::LocalOptimizer {
  public:
   OneMessage(OneMessageModel& model, const trireme::BoostOptions& options, trireme::comm::Mesh& mesh, bool half)
-      : ReplicatedOptimizer(model.parameters(), options, mesh),
+      : LocalOptimizer(model.parameters(), options, mesh),
         model_(model),
         group_(mesh.group(&trireme::comm::AxisKind::sums_gradients)),
         half_(half) {}
 
   void backward(const at::Tensor& loss_sum, const at::Tensor& global_weight) override {
-    ReplicatedOptimizer::backward(loss_sum, global_weight);
+    LocalOptimizer::backward(loss_sum, global_weight);
     if (!model_.held() && group_.size() > 1) reduce();
   }
 

@@ -7,9 +7,9 @@
 #include <memory>
 #include <utility>
 
-#include "core/booster/plugin_around.h"
 #include "core/booster/plugin_entry.h"
 #include "core/booster/plugin_loader.h"
+#include "core/booster/plugin_wrapper.h"
 
 namespace {
 
@@ -21,16 +21,16 @@ trireme::nn::Policy policy() {
                      {"vit.encoder.layer.*.intermediate.dense", TensorRole::column_parallel_gather_output}}};
 }
 
-class OwnPolicy : public trireme::PluginAround {
+class OwnPolicy : public trireme::PluginWrapper {
  public:
-  OwnPolicy() : PluginAround(trireme::load_plugin("hybrid_parallel")) {}
+  OwnPolicy() : PluginWrapper(trireme::load_plugin("hybrid_parallel")) {}
   std::string summary() const override { return "hybrid_parallel, with half of the ViT's MLP whole on every rank."; }
   void check_model(const trireme::ModelSource& source, const trireme::RunSettings& run) const override {
-    PluginAround::check_model(with_policy(source), run);
+    PluginWrapper::check_model(with_policy(source), run);
   }
   trireme::BoostResult boost(trireme::ModelSource source, const trireme::BoostOptions& options,
                              trireme::comm::Mesh& mesh, const trireme::Log& log) override {
-    return PluginAround::boost(with_policy(std::move(source)), options, mesh, log);
+    return PluginWrapper::boost(with_policy(std::move(source)), options, mesh, log);
   }
 
  private:

@@ -100,7 +100,7 @@ struct DataParallelModel::Gather : torch::autograd::Function<DataParallelModel::
 
 DataParallelModel::DataParallelModel(const ModelSource& source, std::vector<nn::Parameter> parameters,
                                      const BoostOptions& options, std::vector<c10::Device> devices)
-    : ReplicatedModel(source.model, std::move(parameters), options, devices.front()),
+    : LocalModel(source.model, std::move(parameters), options, devices.front()),
       devices_(std::move(devices)),
       threads_(devices_, draws_from_generators(*source.model)),
       arrived_(std::make_shared<Gather::Arrived>()) {
@@ -154,7 +154,7 @@ void DataParallelModel::add_replica(const ModelSource& source, const BoostOption
   TRIREME_REQUIRE(buffers_.back().size() == buffers_.front().size(),
                   "ModelSource::make() made a model with {} buffers; the first one has {}", buffers_.back().size(),
                   buffers_.front().size());
-  others_.push_back(std::make_unique<ReplicatedModel>(std::move(model), std::move(own), options, device));
+  others_.push_back(std::make_unique<LocalModel>(std::move(model), std::move(own), options, device));
 }
 
 void DataParallelModel::copy_to_replicas(std::size_t count) {
@@ -171,7 +171,7 @@ void DataParallelModel::copy_to_replicas(std::size_t count) {
 nn::Tensors DataParallelModel::forward(const data::Batch& batch) {
   const auto samples = batch.size();
   const auto count = std::min(samples, static_cast<std::int64_t>(devices_.size()));
-  if (count <= 1) return ReplicatedModel::forward(batch);
+  if (count <= 1) return LocalModel::forward(batch);
   copy_to_replicas(static_cast<std::size_t>(count));
   std::vector<data::Batch> parts;
   for (std::int64_t r = 0; r < count; ++r)
@@ -179,7 +179,7 @@ nn::Tensors DataParallelModel::forward(const data::Batch& batch) {
                               devices_[static_cast<std::size_t>(r)]));
   std::vector<nn::Tensors> made(parts.size());
   threads_.run(parts.size(), [&](std::size_t r) {
-    made[r] = r == 0 ? ReplicatedModel::forward(parts[0]) : others_[r - 1]->forward(parts[r]);
+    made[r] = r == 0 ? LocalModel::forward(parts[0]) : others_[r - 1]->forward(parts[r]);
   });
   for (std::size_t r = 0; r < made.size(); ++r)
     for (const auto& output : made[r])
@@ -256,17 +256,17 @@ ScopeGuard DataParallelModel::no_sync() {
 }
 
 void DataParallelModel::train(bool on) {
-  ReplicatedModel::train(on);
+  LocalModel::train(on);
   for (auto& other : others_) other->train(on);
 }
 
 void DataParallelModel::watch_blocks(BlockWatch watch) {
   for (auto& other : others_) other->watch_blocks(watch);
-  ReplicatedModel::watch_blocks(std::move(watch));
+  LocalModel::watch_blocks(std::move(watch));
 }
 
 ModelReport DataParallelModel::report() const {
-  auto report = ReplicatedModel::report();
+  auto report = LocalModel::report();
   if (!devices_.front().is_cpu()) report.parameter_bytes *= static_cast<std::int64_t>(devices_.size());
   if (!others_.empty())
     report.memory_advice.insert(report.memory_advice.begin(),
@@ -276,21 +276,21 @@ ModelReport DataParallelModel::report() const {
 }
 
 DataParallelOptimizer::DataParallelOptimizer(DataParallelModel& model, const BoostOptions& options, comm::Mesh& mesh)
-    : ReplicatedOptimizer(model.parameters(), options, mesh), model_(model) {}
+    : LocalOptimizer(model.parameters(), options, mesh), model_(model) {}
 
 void DataParallelOptimizer::backward(const at::Tensor& loss_sum, const at::Tensor& global_weight) {
-  ReplicatedOptimizer::backward(loss_sum, global_weight);
+  LocalOptimizer::backward(loss_sum, global_weight);
   model_.backward_replicas();
 }
 
 void DataParallelOptimizer::zero_grad() {
-  ReplicatedOptimizer::zero_grad();
+  LocalOptimizer::zero_grad();
   model_.drop_gradients();
 }
 
 StepResult DataParallelOptimizer::apply_gradients(double lr) {
   model_.check_gradients_complete();
-  auto result = ReplicatedOptimizer::apply_gradients(lr);
+  auto result = LocalOptimizer::apply_gradients(lr);
   model_.weights_changed();
   return result;
 }

@@ -10,12 +10,12 @@
 #include <memory>
 #include <vector>
 
-#include "core/booster/replicated.h"
+#include "core/booster/local_model.h"
 #include "plugins/data_parallel/replica_threads.h"
 
 namespace trireme::plugins {
 
-class DataParallelModel : public ReplicatedModel {
+class DataParallelModel : public LocalModel {
  public:
   /// `source`: after materialize_whole() returned `parameters`. Replicas on the CPU share the weights' memory; on other
   /// devices they have copies. @throws ConfigError when source.make is needed and not set
@@ -46,8 +46,8 @@ class DataParallelModel : public ReplicatedModel {
   void reduce();
 
   std::vector<c10::Device> devices_;
-  std::vector<std::unique_ptr<ReplicatedModel>> others_;  ///< the replicas but the first
-  std::vector<std::vector<at::Tensor>> buffers_;          ///< of each replica
+  std::vector<std::unique_ptr<LocalModel>> others_;  ///< the replicas but the first
+  std::vector<std::vector<at::Tensor>> buffers_;     ///< of each replica
   ReplicaThreads threads_;
   bool copied_ = false;  ///< the replicas have the current weights
   bool sync_ = true;
@@ -56,7 +56,7 @@ class DataParallelModel : public ReplicatedModel {
 };
 
 /// Updates the first replica's weights with the sum of all replicas' gradients.
-class DataParallelOptimizer : public ReplicatedOptimizer {
+class DataParallelOptimizer : public LocalOptimizer {
  public:
   DataParallelOptimizer(DataParallelModel& model, const BoostOptions& options, comm::Mesh& mesh);
   void backward(const at::Tensor& loss_sum, const at::Tensor& global_weight) override;

@@ -34,13 +34,13 @@ GradientReducer::Use use_of(const TorchDdpOptions& ddp) {
 
 DdpModel::DdpModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> parameters, const BoostOptions& options,
                    const TorchDdpOptions& ddp, c10::Device device, const comm::Group& group)
-    : ReplicatedModel(std::move(model), std::move(parameters), options, device),
+    : LocalModel(std::move(model), std::move(parameters), options, device),
       reducer_(std::make_shared<GradientReducer>(this->parameters(), reducer_options(ddp), group, use_of(ddp))) {}
 
 nn::Tensors DdpModel::forward(const data::Batch& batch) {
-  if (!training() || !at::GradMode::is_enabled()) return ReplicatedModel::forward(batch);
+  if (!training() || !at::GradMode::is_enabled()) return LocalModel::forward(batch);
   reducer_->prepare_forward();
-  auto outputs = ReplicatedModel::forward(batch);
+  auto outputs = LocalModel::forward(batch);
   reducer_->prepare_backward(outputs);
   return outputs;
 }

@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "core/booster/gradient_reducer.h"
-#include "core/booster/replicated.h"
+#include "core/booster/local_model.h"
 #include "plugins/torch_ddp/torch_ddp.h"
 
 namespace trireme::plugins {
 
-class DdpModel : public ReplicatedModel {
+class DdpModel : public LocalModel {
  public:
   DdpModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> parameters, const BoostOptions& options,
            const TorchDdpOptions& ddp, c10::Device device, const comm::Group& group);

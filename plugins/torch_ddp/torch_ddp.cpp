@@ -3,8 +3,8 @@
 #include <set>
 #include <string>
 
+#include "core/booster/local_model.h"
 #include "core/booster/plugin_entry.h"
-#include "core/booster/replicated.h"
 #include "core/nn/parameters.h"
 #include "plugins/common_options.h"
 #include "plugins/torch_ddp/ddp_model.h"
@@ -54,16 +54,16 @@ BoostResult TorchDdp::boost(ModelSource source, const BoostOptions& options, com
   const auto from_first_rank = not_drawn(source);
   auto parameters = materialize_whole(source, options, device, log);
   const auto& group = mesh.group(&comm::AxisKind::sums_gradients);
-  std::unique_ptr<ReplicatedModel> model;
+  std::unique_ptr<LocalModel> model;
   if (group.size() == 1) {
-    model = std::make_unique<ReplicatedModel>(std::move(source.model), std::move(parameters), options, device);
+    model = std::make_unique<LocalModel>(std::move(source.model), std::move(parameters), options, device);
   } else {
     for (const auto& p : parameters)
       if (from_first_rank.count(p.name) != 0) group.broadcast(p.value.detach(), 0);
     model =
         std::make_unique<DdpModel>(std::move(source.model), std::move(parameters), options, options_, device, group);
   }
-  auto optimizer = std::make_unique<ReplicatedOptimizer>(model->parameters(), options, mesh);
+  auto optimizer = std::make_unique<LocalOptimizer>(model->parameters(), options, mesh);
   return {
       .model = std::move(model), .optimizer = std::move(optimizer), .broadcasts_buffers = options_.broadcast_buffers};
 }

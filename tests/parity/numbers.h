@@ -16,7 +16,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/text.h"
-#include "core/data/dataset_around.h"
+#include "core/data/dataset_wrapper.h"
 #include "core/nn/block.h"
 #include "core/train/trainer.h"
 #include "tasks/tasks.h"
@@ -43,9 +43,9 @@ struct Plant {
 };
 
 /// Samples of which one has a value that is not finite, or so large that the first encoder layer overflows.
-class Spoilt final : public data::DatasetAround {
+class Spoilt final : public data::DatasetWrapper {
  public:
-  Spoilt(std::shared_ptr<data::Dataset> of, double value) : DatasetAround(std::move(of)), value_(value) {}
+  Spoilt(std::shared_ptr<data::Dataset> of, double value) : DatasetWrapper(std::move(of)), value_(value) {}
   [[nodiscard]] data::RowSamples* rows() override { return nullptr; }
   [[nodiscard]] data::Sample collate(std::vector<data::Sample> samples,
                                      const std::vector<std::int64_t>& indices) override {

@@ -20,7 +20,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/text.h"
-#include "core/data/dataset_around.h"
+#include "core/data/dataset_wrapper.h"
 #include "core/train/report/rank_times.h"
 #include "tasks/tasks.h"
 #include "tests/parity/layout.h"
@@ -244,9 +244,9 @@ TEST(TrainerLayoutsTime, ASaveBesideTheStepsIsNoPartOfIt) {
 }
 
 /// Another data set with a target whose shape is a different one in the batch of the first sample.
-class UnevenTargets final : public data::DatasetAround {
+class UnevenTargets final : public data::DatasetWrapper {
  public:
-  explicit UnevenTargets(std::shared_ptr<data::Dataset> of) : DatasetAround(std::move(of)) {}
+  explicit UnevenTargets(std::shared_ptr<data::Dataset> of) : DatasetWrapper(std::move(of)) {}
   [[nodiscard]] nn::DataSpec spec() override {
     auto spec = around().spec();
     spec.targets.push_back({"uneven", at::kLong, {-1}});

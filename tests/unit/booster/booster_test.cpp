@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/booster/local_model.h"
 #include "core/booster/precision.h"
-#include "core/booster/replicated.h"
 #include "core/nn/adapt.h"
 #include "core/nn/block.h"
 #include "core/nn/layers/criterion.h"
@@ -37,8 +37,8 @@ class Bare : public PluginOf<NoOptions> {
   BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override {
     const auto device = mesh.world().device();
     auto parameters = materialize_whole(source, options, device, log);
-    auto model = std::make_unique<ReplicatedModel>(source.model, std::move(parameters), options, device);
-    auto optimizer = std::make_unique<ReplicatedOptimizer>(model->parameters(), options, mesh);
+    auto model = std::make_unique<LocalModel>(source.model, std::move(parameters), options, device);
+    auto optimizer = std::make_unique<LocalOptimizer>(model->parameters(), options, mesh);
     return {.model = std::move(model), .optimizer = std::move(optimizer)};
   }
 };

@@ -13,7 +13,7 @@
 #include <sstream>
 
 #include "core/base/files/files.h"
-#include "core/data/dataset_around.h"
+#include "core/data/dataset_wrapper.h"
 #include "tests/unit/datasets/folder.h"
 #include "tests/unit/train/program.h"
 
@@ -169,14 +169,14 @@ TEST(StopOnRequest, EachEpochEndsOnce) {
 }
 
 /// Raises it when a sample is read.
-class RaisingReads final : public data::DatasetAround {
+class RaisingReads final : public data::DatasetWrapper {
  public:
   RaisingReads(std::shared_ptr<data::Dataset> inner, std::shared_ptr<RaiseOnce> by, Phase phase,
                std::int64_t evaluations)
-      : DatasetAround(std::move(inner)), by_(std::move(by)), phase_(phase), evaluations_(evaluations) {}
+      : DatasetWrapper(std::move(inner)), by_(std::move(by)), phase_(phase), evaluations_(evaluations) {}
   std::optional<data::Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override {
     by_->raise_in(by_->phase == phase_ && by_->evaluations == evaluations_);
-    return DatasetAround::get(index, epoch, augment);
+    return DatasetWrapper::get(index, epoch, augment);
   }
   std::optional<data::Sample> get_with(const std::vector<std::string>& /*inputs*/, std::int64_t index,
                                        std::int64_t epoch, bool augment) override {

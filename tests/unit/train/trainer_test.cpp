@@ -10,7 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files/files.h"
-#include "core/data/dataset_around.h"
+#include "core/data/dataset_wrapper.h"
 #include "tests/unit/datasets/folder.h"
 #include "tests/unit/train/program.h"
 
@@ -233,13 +233,13 @@ TEST(Trainer, PredictsAndEvaluatesWithoutATraining) {
 }
 
 /// A data set one of whose samples ends the pass.
-class BrokenSample final : public data::DatasetAround {
+class BrokenSample final : public data::DatasetWrapper {
  public:
-  explicit BrokenSample(std::shared_ptr<data::Dataset> of) : DatasetAround(std::move(of)) {}
+  explicit BrokenSample(std::shared_ptr<data::Dataset> of) : DatasetWrapper(std::move(of)) {}
   [[nodiscard]] data::RowSamples* rows() override { return nullptr; }
   std::optional<data::Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override {
     if (index == 1) throw DataError("a broken sample");
-    return DatasetAround::get(index, epoch, augment);
+    return DatasetWrapper::get(index, epoch, augment);
   }
 };
 

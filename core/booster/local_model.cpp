@@ -1,4 +1,4 @@
-#include "core/booster/replicated.h"
+#include "core/booster/local_model.h"
 
 #include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
@@ -39,13 +39,12 @@ std::vector<nn::Parameter> materialize_whole(ModelSource& source, const BoostOpt
   return parameters;
 }
 
-ReplicatedModel::ReplicatedModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> parameters,
-                                 const BoostOptions& options, c10::Device device)
-    : ReplicatedModel(std::move(model), std::move(parameters), options, Precision::parse(options.train.precision),
-                      device) {}
+LocalModel::LocalModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> parameters,
+                       const BoostOptions& options, c10::Device device)
+    : LocalModel(std::move(model), std::move(parameters), options, Precision::parse(options.train.precision), device) {}
 
-ReplicatedModel::ReplicatedModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> parameters,
-                                 const BoostOptions& options, const Precision& precision, c10::Device device)
+LocalModel::LocalModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> parameters,
+                       const BoostOptions& options, const Precision& precision, c10::Device device)
     : model_(std::move(model)),
       parameters_(std::move(parameters)),
       precision_(precision),
@@ -58,18 +57,16 @@ ReplicatedModel::ReplicatedModel(std::shared_ptr<nn::Model> model, std::vector<n
   recompute_only(recomputed_blocks(options.train, {static_cast<std::int64_t>(model_->blocks().size())}));
 }
 
-nn::Tensors ReplicatedModel::forward(const data::Batch& batch) {
+nn::Tensors LocalModel::forward(const data::Batch& batch) {
   return as_outputs(forward_blocks(0, model_->blocks().size(), first_inputs(batch), batch));
 }
 
-nn::Tensors ReplicatedModel::first_inputs(const data::Batch& batch) const { return model_->first_inputs(batch.inputs); }
+nn::Tensors LocalModel::first_inputs(const data::Batch& batch) const { return model_->first_inputs(batch.inputs); }
 
-nn::NamedTensors ReplicatedModel::side_inputs(const data::Batch& batch) const {
-  return model_->side_inputs(batch.inputs);
-}
+nn::NamedTensors LocalModel::side_inputs(const data::Batch& batch) const { return model_->side_inputs(batch.inputs); }
 
-nn::Tensors ReplicatedModel::forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs,
-                                            const data::Batch& batch) {
+nn::Tensors LocalModel::forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs,
+                                       const data::Batch& batch) {
   const bool to_gpu = training_ && device_.is_cuda() && batch.sample_ids.is_cpu();  // once for all dropout layers
   const nn::Context context{
       .training = training_,
@@ -92,7 +89,7 @@ nn::Tensors ReplicatedModel::forward_blocks(std::size_t begin, std::size_t end, 
 
 /// The seed of what a user's own module draws from LibTorch's generators. It depends on the step, the samples and the
 /// block alone, so that a resumed run, recomputation and pipelines of any schedule draw the same.
-std::uint64_t ReplicatedModel::draw_key(const data::Batch& batch, std::size_t block) const {
+std::uint64_t LocalModel::draw_key(const data::Batch& batch, std::size_t block) const {
   const auto& ids = batch.sample_ids;  // a program's own batch may have none
   const auto first = ids.defined() && ids.is_cpu() && ids.numel() > 0 ? ids[0].item<std::int64_t>() : 0;
   auto key = random::mix(seed_, static_cast<std::uint64_t>(batch.step));
@@ -100,14 +97,13 @@ std::uint64_t ReplicatedModel::draw_key(const data::Batch& batch, std::size_t bl
   return random::mix(key, block);
 }
 
-nn::Tensors ReplicatedModel::as_outputs(nn::Tensors made) const {
+nn::Tensors LocalModel::as_outputs(nn::Tensors made) const {
   for (auto& output : made)
     if (output.is_floating_point()) output = output.to(precision_.loss);
   return made;
 }
 
-nn::Tensors ReplicatedModel::run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs,
-                                 const nn::Context& context) {
+nn::Tensors LocalModel::run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context) {
   if (!train_options_.recompute || !training_ || not_recomputed_.count(block.get()) != 0)
     return block->forward(std::move(inputs), context);
   auto function = nn::recomputable(block, context);
@@ -115,7 +111,7 @@ nn::Tensors ReplicatedModel::run(const std::shared_ptr<nn::Block>& block, nn::Te
   return nn::run_recomputable(std::move(function), std::move(inputs));
 }
 
-void ReplicatedModel::recompute_only(const std::vector<bool>& blocks) {
+void LocalModel::recompute_only(const std::vector<bool>& blocks) {
   TRIREME_CHECK(blocks.size() == model_->blocks().size(), "got {} recompute flags for {} blocks", blocks.size(),
                 model_->blocks().size());
   not_recomputed_.clear();
@@ -127,21 +123,21 @@ void ReplicatedModel::recompute_only(const std::vector<bool>& blocks) {
   for (auto* layer : recomputed_layers(*model_, train_options_, blocks)) layer->set_recompute(true);
 }
 
-void ReplicatedModel::train(bool on) {
+void LocalModel::train(bool on) {
   training_ = on;
   model_->train(on);
 }
 
-std::vector<shard::Slice> ReplicatedModel::weights() { return checkpoint::weights_of(parameters_); }
+std::vector<shard::Slice> LocalModel::weights() { return checkpoint::weights_of(parameters_); }
 
-std::vector<shard::Slice> ReplicatedModel::gradients() {
+std::vector<shard::Slice> LocalModel::gradients() {
   std::vector<shard::Slice> out;
   for (const auto& p : parameters_)
     if (p.value.grad().defined()) out.push_back({p.placement, p.value.grad()});
   return out;
 }
 
-ModelReport ReplicatedModel::report() const {
+ModelReport LocalModel::report() const {
   std::size_t bytes = 0;
   for (const auto& p : parameters_) bytes += p.value.nbytes();
   return {.parameter_bytes = static_cast<std::int64_t>(bytes),
@@ -150,8 +146,7 @@ ModelReport ReplicatedModel::report() const {
                             "parallel.zero = 3)"}};
 }
 
-ReplicatedOptimizer::ReplicatedOptimizer(std::vector<nn::Parameter>& parameters, const BoostOptions& options,
-                                         comm::Mesh& mesh)
+LocalOptimizer::LocalOptimizer(std::vector<nn::Parameter>& parameters, const BoostOptions& options, comm::Mesh& mesh)
     : parameters_(parameters),
       mesh_(mesh),
       scaler_(Precision::parse(options.train.precision).loss_scale, options.train.loss_scale, mesh.world().device()) {
@@ -159,11 +154,11 @@ ReplicatedOptimizer::ReplicatedOptimizer(std::vector<nn::Parameter>& parameters,
   optimizer_ = optim::make(options.optimizer, optim::make_groups(options.optimizer, named_tensors(parameters_)));
 }
 
-void ReplicatedOptimizer::backward(const at::Tensor& loss_sum, const at::Tensor& global_weight) {
+void LocalOptimizer::backward(const at::Tensor& loss_sum, const at::Tensor& global_weight) {
   scaler_.scale(part_of_mean(loss_sum, global_weight)).backward();
 }
 
-StepResult ReplicatedOptimizer::apply_gradients(double lr) {
+StepResult LocalOptimizer::apply_gradients(double lr) {
   std::vector<at::Tensor> gradients;
   std::vector<shard::PlacedTensor> placed;
   for (auto& p : parameters_)
@@ -187,11 +182,11 @@ StepResult ReplicatedOptimizer::apply_gradients(double lr) {
   return result;
 }
 
-void ReplicatedOptimizer::zero_grad() {
+void LocalOptimizer::zero_grad() {
   // Undefined, not zero: a parameter that a step does not use must not be decayed in that step, in any layout.
   for (auto& p : parameters_) p.value.mutable_grad() = at::Tensor();
 }
 
-std::vector<shard::Slice> ReplicatedOptimizer::state() { return checkpoint::states_of(*optimizer_, parameters_); }
+std::vector<shard::Slice> LocalOptimizer::state() { return checkpoint::states_of(*optimizer_, parameters_); }
 
 }  // namespace trireme

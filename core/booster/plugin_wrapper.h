@@ -1,4 +1,4 @@
-// PluginAround: a base class for a user's own plugin file that modifies another plugin. All calls go to the inner
+// PluginWrapper: a base class for a user's own plugin file that modifies another plugin. All calls go to the inner
 // plugin, with its name and its section, unless a class overrides them. Every function of Plugin is pure, so that this
 // class does not compile without one of them. This lets a file give a built-in plugin its own
 // policy, model or options (examples/own_policy).
@@ -15,9 +15,9 @@
 
 namespace trireme {
 
-class PluginAround : public Plugin {
+class PluginWrapper : public Plugin {
  public:
-  explicit PluginAround(std::unique_ptr<Plugin> inner) : inner_(std::move(inner)) {}
+  explicit PluginWrapper(std::unique_ptr<Plugin> inner) : inner_(std::move(inner)) {}
   std::string name() const override { return inner_->name(); }
   std::string summary() const override { return inner_->summary(); }
   void set_kinds(const PluginKinds& kinds) override { inner_->set_kinds(kinds); }

@@ -1,4 +1,4 @@
-// TaskAround: a task that changes another one. A class derived from it overrides what it changes; everything else is
+// TaskWrapper: a task that changes another one. A class derived from it overrides what it changes; everything else is
 // the other task's.
 #pragma once
 
@@ -11,7 +11,7 @@
 
 namespace trireme {
 
-class TaskAround : public Task {
+class TaskWrapper : public Task {
  public:
   [[nodiscard]] at::Tensor weight(const data::Batch& batch) const override { return task_->weight(batch); }
   [[nodiscard]] at::Tensor loss(const nn::Tensors& outputs, const data::Batch& batch,
@@ -33,7 +33,7 @@ class TaskAround : public Task {
 
  protected:
   /// @pre not null
-  explicit TaskAround(std::shared_ptr<const Task> task) : task_(std::move(task)) {}
+  explicit TaskWrapper(std::shared_ptr<const Task> task) : task_(std::move(task)) {}
 
  private:
   std::shared_ptr<const Task> task_;

@@ -1,5 +1,5 @@
-// A model whose parameters are replicated on every rank, and its optimizer. Plain data parallelism and single processes
-// use it, and plugins can build on it.
+// LocalModel: runs this rank's blocks with the parameters that it holds, and reduces nothing; LocalOptimizer updates
+// them. A single process is no more than these two; the plugins derive theirs.
 #pragma once
 
 #include <memory>
@@ -26,13 +26,13 @@ std::vector<nn::Parameter> materialize_whole(ModelSource& source, const BoostOpt
 
 /// The forward pass in the run's precision, with the kernels and the recomputation that [train] chooses; no reduction.
 /// For a model in pipeline stages, the plugin that partitions it chooses the kernels and the blocks to recompute.
-class ReplicatedModel : public BoostedModel {
+class LocalModel : public BoostedModel {
  public:
-  ReplicatedModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> parameters, const BoostOptions& options,
-                  c10::Device device);
+  LocalModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> parameters, const BoostOptions& options,
+             c10::Device device);
   /// Uses another precision than the options.
-  ReplicatedModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> parameters, const BoostOptions& options,
-                  const Precision& precision, c10::Device device);
+  LocalModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> parameters, const BoostOptions& options,
+             const Precision& precision, c10::Device device);
   nn::Tensors forward(const data::Batch& batch) override;
   /// What the first block receives of a batch.
   [[nodiscard]] virtual nn::Tensors first_inputs(const data::Batch& batch) const;
@@ -76,9 +76,9 @@ class ReplicatedModel : public BoostedModel {
 };
 
 /// Gradients are equal on every rank when step() runs, so norm, clipping and update need no communication.
-class ReplicatedOptimizer : public BoostedOptimizer {
+class LocalOptimizer : public BoostedOptimizer {
  public:
-  ReplicatedOptimizer(std::vector<nn::Parameter>& parameters, const BoostOptions& options, comm::Mesh& mesh);
+  LocalOptimizer(std::vector<nn::Parameter>& parameters, const BoostOptions& options, comm::Mesh& mesh);
   void backward(const at::Tensor& loss_sum, const at::Tensor& global_weight) override;
   void zero_grad() override;
   std::vector<shard::Slice> state() override;

@@ -1,4 +1,4 @@
-#include "core/accelerate/prepared.h"
+#include "core/accelerate/handles.h"
 
 #include <ATen/ops/isfinite.h>
 

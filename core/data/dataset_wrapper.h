@@ -1,4 +1,4 @@
-// DatasetAround: a data set that changes another one. A class derived from it overrides what it changes; everything
+// DatasetWrapper: a data set that changes another one. A class derived from it overrides what it changes; everything
 // else is the other data set's.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace trireme::data {
 
-class DatasetAround : public Dataset {
+class DatasetWrapper : public Dataset {
  public:
   [[nodiscard]] std::int64_t size() const override { return of_->size(); }
   std::optional<Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override {
@@ -34,7 +34,7 @@ class DatasetAround : public Dataset {
 
  protected:
   /// @pre not null
-  explicit DatasetAround(std::shared_ptr<Dataset> of) : of_(std::move(of)) {}
+  explicit DatasetWrapper(std::shared_ptr<Dataset> of) : of_(std::move(of)) {}
   [[nodiscard]] Dataset& around() { return *of_; }
   [[nodiscard]] const Dataset& around() const { return *of_; }
 
