@@ -225,7 +225,7 @@ std::vector<const FieldTable*> own_tables(const Kinds& kinds) {
   add(kinds.datasets, of_factory);
   add(kinds.tasks, [](const TaskKind& kind) -> const FieldTable& { return kind.make.fields(); });
   add(kinds.optimizers, of_factory);
-  add(kinds.schedules, of_factory);
+  add(kinds.lr_schedules, of_factory);
   return tables;
 }
 
@@ -254,7 +254,7 @@ RunConfig from_table(Table root, Kinds kinds) {
   if (config.lora && !config.optimizer.freeze.empty())
     fail(config.root.table("optimizer"), "freeze",
          "conflicts with [lora], which freezes all weights but the adapters and the modules of lora.train; remove it");
-  config.schedule = reader.open_section(schedule_section_fields(), config.kinds.schedules, &ScheduleSection::curve);
+  config.schedule = reader.open_section(schedule_section_fields(), config.kinds.lr_schedules, &ScheduleSection::curve);
   config.parallel = reader.whole_section(parallel_fields());
   const auto parallel = section_of(config.root, "parallel");
   const bool divides = std::any_of(parallel.entries.begin(), parallel.entries.end(),

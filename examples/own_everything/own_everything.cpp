@@ -279,7 +279,7 @@ void add(trireme::train::Kinds& kinds) {
   kinds.datasets.add(waves());
   kinds.tasks.add(robust_regression());
   kinds.optimizers.add(rmsprop());
-  kinds.schedules.add(inverse_sqrt());
+  kinds.lr_schedules.add(inverse_sqrt());
   kinds.pipeline_schedules.add("breadth_first", {.make = breadth_first, .chunks = 2, .more_chunks = true});
   kinds.callbacks.emplace_back([] { return std::make_shared<FastestStep>(); });
 }

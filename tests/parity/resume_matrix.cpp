@@ -96,7 +96,7 @@ class Recorder : public train::RunCallback {
   train::RunContext* context_ = nullptr;
 };
 
-train::RunSetup prepared(const Model& model, const Layout& layout, const std::string& dir, const std::string& from,
+train::RunSetup setup_of(const Model& model, const Layout& layout, const std::string& dir, const std::string& from,
                          const LaunchInfo& info) {
   auto root = config::parse_text(model.toml, model.name + ".toml");
   const auto set = [&](const std::vector<std::string>& all) {
@@ -122,7 +122,7 @@ Trained train_to_the_end(const Model& model, const Layout& layout, const std::st
   const auto dir = own ? fmt::format("{}-{}", folder, world().rank()) : folder;
   Trained out;
   const auto recorder = std::make_shared<Recorder>(out);
-  auto inputs = prepared(model, layout, dir, from, ranks.info());
+  auto inputs = setup_of(model, layout, dir, from, ranks.info());
   auto run_folder = train::open_run(inputs);
   train::Trainer trainer(std::move(inputs), ranks, std::move(run_folder), {recorder});
   trainer.train();

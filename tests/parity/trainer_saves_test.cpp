@@ -95,12 +95,12 @@ std::string error_of_run(const std::string& toml, const std::string& dir, const 
   for (const auto& set : {"run.dir=" + dir, "run.on_save_error=" + policy,
                           std::string("run.device=") + (world().device().is_cpu() ? "cpu" : "cuda")})
     config::apply_override(table, set);
-  auto prepared = train::prepare_training(train::from_table(std::move(table), builtin_kinds()), world().info(), Log(1));
-  auto folder = train::open_run(prepared);
+  auto setup = train::prepare_training(train::from_table(std::move(table), builtin_kinds()), world().info(), Log(1));
+  auto folder = train::open_run(setup);
   return error_of_all([&] {
     std::optional<FileLimit> limit;
     if (first_rank_bytes > 0 && world().rank() == 0) limit.emplace(first_rank_bytes);
-    train::run_training(std::move(prepared), world(), std::move(folder), std::move(options));
+    train::run_training(std::move(setup), world(), std::move(folder), std::move(options));
   });
 }
 

@@ -30,7 +30,7 @@ void make(Earlier earlier, const std::string& dir) {
   if (earlier == Earlier::none) return;
   RunOptions options;
   if (earlier != Earlier::finished) options.callbacks = {std::make_shared<StopAfterThree>()};
-  train_small(prepared(kFiveSteps, {"run.dir=" + dir, "run.checkpoint_every=2"}), options);
+  train_small(setup_of(kFiveSteps, {"run.dir=" + dir, "run.checkpoint_every=2"}), options);
   const auto damage = [&](const std::string& step) {
     fs::resize_file(dir + "/checkpoints/" + step + "/state.json", 3);
   };
@@ -44,7 +44,7 @@ std::string outcome(const std::string& dir, const std::vector<std::string>& set)
   auto assignments = set;
   assignments.push_back("run.dir=" + dir);
   try {
-    auto p = prepared(kFiveSteps, assignments);
+    auto p = setup_of(kFiveSteps, assignments);
     std::string checked;
     try {
       check_run(p);
@@ -119,7 +119,7 @@ TEST(ResumePoint, StepsBeyondTheConfigurationAreSaid) {
   for (const auto& [steps, says] :
        {std::pair{"2", "beyond    step 3 is after the last of this configuration, 2; what was trained stays"},
         {"4", ""}}) {
-    const auto run = open_run(prepared(kFiveSteps, {"run.dir=" + folder.path("run"), "run.checkpoint_every=2",
+    const auto run = open_run(setup_of(kFiveSteps, {"run.dir=" + folder.path("run"), "run.checkpoint_every=2",
                                                     std::string("train.max_steps=") + steps}));
     std::string beyond;
     for (const auto& note : run->resume_point().notes)
@@ -163,7 +163,7 @@ struct SaveLikeALoop : RunCallback {
 // The order of a program's own samples is not known here.
 TEST(ResumePoint, ACheckpointOfAProgramsOwnLoopIsNotResumed) {
   const Folder folder;
-  train_small(prepared(kFiveSteps, {"run.dir=" + folder.path("run")}),
+  train_small(setup_of(kFiveSteps, {"run.dir=" + folder.path("run")}),
               {.callbacks = {std::make_shared<SaveLikeALoop>(folder.path("loop"))}});
   const auto said = outcome(folder.path("other"), {"run.resume=" + folder.path("loop")});
   EXPECT_NE(said.find("was saved by a program's own loop"), std::string::npos) << said;

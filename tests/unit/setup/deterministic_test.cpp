@@ -20,7 +20,7 @@ namespace {
 
 using data::testing_tools::Folder;
 using testing_tools::kFiveSteps;
-using testing_tools::prepared;
+using testing_tools::setup_of;
 using testing_tools::shown_by;
 using testing_tools::train_small;
 
@@ -44,7 +44,7 @@ class Deterministic : public testing::Test {
             "model.dropout=0.1", "run.keep_checkpoints=0"};
   }
   [[nodiscard]] std::string trained(const std::string& name, bool on) const {
-    train_small(prepared(kFiveSteps, keys(name, on)));
+    train_small(setup_of(kFiveSteps, keys(name, on)));
     return read_file(folder_.path(name) + "/model/model.safetensors");
   }
   Folder folder_;
@@ -75,9 +75,9 @@ struct Puts : RunCallback {
 };
 
 TEST_F(Deterministic, NamesAnOperationWithoutSuchAnAlgorithm) {
-  train_small(prepared(kFiveSteps, keys("plain", false)), {.callbacks = {std::make_shared<Puts>()}});
+  train_small(setup_of(kFiveSteps, keys("plain", false)), {.callbacks = {std::make_shared<Puts>()}});
   try {
-    train_small(prepared(kFiveSteps, keys("refused", true)), {.callbacks = {std::make_shared<Puts>()}});
+    train_small(setup_of(kFiveSteps, keys("refused", true)), {.callbacks = {std::make_shared<Puts>()}});
     FAIL() << "the operation was accepted";
   } catch (const ConfigError& error) {
     const std::string text = error.what();
@@ -121,19 +121,19 @@ TEST_F(Deterministic, IsAnArgumentOfAProgram) {
 
 TEST_F(Deterministic, HoldsForPredictionsToo) {
   expect_refused([&] {
-    auto run = prepared(kFiveSteps, keys("run", true));
+    auto run = setup_of(kFiveSteps, keys("run", true));
     const auto world = comm::World::start(LaunchInfo{}, {.device = "cpu"});
     run_prediction(std::move(run), *world, [](const at::Tensor&, const at::Tensor&) { put(); });
   });
 }
 
 TEST_F(Deterministic, OtherErrorsStayAsTheyAre) {
-  const auto config = prepared(kFiveSteps, keys("run", true)).config;
+  const auto config = setup_of(kFiveSteps, keys("run", true)).config;
   EXPECT_THROW(with_deterministic_remedy(config, [] { TORCH_CHECK(false, "another error"); }), c10::Error);
 }
 
 TEST_F(Deterministic, RefusesWorkspacesWithWhichProductsDiffer) {
-  const auto config = prepared(kFiveSteps, keys("run", true)).config;
+  const auto config = setup_of(kFiveSteps, keys("run", true)).config;
   for (const auto* fine : {":4096:8", ":16:8"}) {
     setenv(kVariable, fine, 1);
     EXPECT_NO_THROW(make_deterministic(config, /*cuda=*/true));

@@ -31,7 +31,7 @@ class Refusals : public testing::Test {
       auto all = before;
       all.insert(all.end(), sets.begin(), sets.end());
       try {
-        check_run(testing_tools::prepared(text, all, ranks, "", kinds));
+        check_run(testing_tools::setup_of(text, all, ranks, "", kinds));
         ADD_FAILURE() << "accepted; expected: " << says;
       } catch (const Error& error) {
         EXPECT_NE(std::string(error.what()).find(says), std::string::npos) << error.what() << "\nexpected: " << says;
@@ -372,7 +372,7 @@ TEST_F(Refusals, OfAWrongSchedule) {
       },
       pipeline, kinds);
   EXPECT_NO_THROW(
-      testing_tools::prepared(testing_tools::kFiveSteps, {"parallel.pp=2", "parallel.schedule=fine"}, 2, "", kinds));
+      testing_tools::setup_of(testing_tools::kFiveSteps, {"parallel.pp=2", "parallel.schedule=fine"}, 2, "", kinds));
 }
 
 template <class O>
@@ -425,7 +425,7 @@ TEST(ProgramsPlugin, TakesItsOptionsAsAStruct) {
 TEST_F(Refusals, OfAdapters) {
   const auto train = [&](const std::string& name, std::vector<std::string> sets) {
     sets.push_back("run.dir=" + folder_.path(name));
-    testing_tools::train_small(testing_tools::prepared(testing_tools::kFiveSteps + "max_steps = 1\n", sets));
+    testing_tools::train_small(testing_tools::setup_of(testing_tools::kFiveSteps + "max_steps = 1\n", sets));
     return folder_.path(name);
   };
   const auto base = train("base", {});
@@ -496,7 +496,7 @@ TEST_F(Refusals, PointToKeysOfTrainInAPluginsSection) {
         {gemini + "initial_scale = 8.0\n",
          "14:1: plugin.gemini.initial_scale = 8.0: has no effect with precision ="}}) {
     const auto said = data::testing_tools::message_of<ConfigError>(
-        [&] { testing_tools::prepared(testing_tools::kModelAndData + text, {"run.device=cpu"}); });
+        [&] { testing_tools::setup_of(testing_tools::kModelAndData + text, {"run.device=cpu"}); });
     EXPECT_EQ(said.rfind(std::string("a.toml:") + says, 0), 0U) << said;
   }
 }

@@ -20,7 +20,7 @@ namespace {
 
 using data::testing_tools::Folder;
 using testing_tools::kFiveSteps;
-using testing_tools::prepared;
+using testing_tools::setup_of;
 using testing_tools::train_small;
 
 /// The steps after which a recorder stops the run or fails; 0: none.
@@ -81,7 +81,7 @@ std::string events_of(const Folder& folder, const Interruption& when, const std:
   auto kinds = builtin_kinds();
   kinds.callbacks.emplace_back([&] { return other; });
   try {
-    train_small(prepared(kFiveSteps, assignments, 1, "", std::move(kinds)), {.callbacks = {recorder}});
+    train_small(setup_of(kFiveSteps, assignments, 1, "", std::move(kinds)), {.callbacks = {recorder}});
   } catch (const DataError&) {
     recorder->add("thrown");
     other->add("thrown");
@@ -146,14 +146,14 @@ TEST(RunCallbacksTime, IsThatOfStepsAlone) {
   const auto saves = std::make_shared<Delays>(), resumes = std::make_shared<Delays>();
   saves->stop_after = 3;
   saves->seconds_of_save = 1;
-  train_small(prepared(kFiveSteps, assignments), {.callbacks = {saves}});
+  train_small(setup_of(kFiveSteps, assignments), {.callbacks = {saves}});
   EXPECT_GT(saves->third_step, 0);
   EXPECT_LT(saves->third_step, 1);
 
   resumes->stop_after = 5;
   resumes->seconds_after = {{3, 1.5}, {4, 0.15}};  // the bar is redrawn every 100 ms
   const auto text =
-      train_small(prepared(kFiveSteps, assignments), {.terminal = {.columns = 120}, .callbacks = {resumes}});
+      train_small(setup_of(kFiveSteps, assignments), {.terminal = {.columns = 120}, .callbacks = {resumes}});
   const std::regex left("5/5 .* ([0-9]+):([0-9]+):([0-9]+) left");
   std::smatch found;
   ASSERT_TRUE(std::regex_search(text, found, left)) << text;

@@ -36,7 +36,7 @@ global_batch = 8
 drop_last = true
 )";
 
-inline RunSetup prepared(const std::string& text, const std::vector<std::string>& assignments, int ranks = 1,
+inline RunSetup setup_of(const std::string& text, const std::vector<std::string>& assignments, int ranks = 1,
                          const std::string& weights = "", Kinds kinds = builtin_kinds()) {
   auto root = config::parse_text(text, "a.toml");
   for (const auto& assignment : assignments) config::apply_override(root, assignment);

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 using data::testing_tools::Folder;
 using data::testing_tools::message_of;
 using testing_tools::kFiveSteps;
-using testing_tools::prepared;
+using testing_tools::setup_of;
 using testing_tools::train_small;
 
 template <class T>
@@ -162,7 +162,7 @@ TEST(TensorBoard, ARunThatCannotWriteItObeysOnSaveError) {
   for (const std::string policy : {"continue", "stop"}) {
     const Folder folder;
     const auto dir = folder.path("run");
-    auto run = prepared(kFiveSteps, {"run.dir=" + dir, "run.tensorboard=true", "run.on_save_error=" + policy});
+    auto run = setup_of(kFiveSteps, {"run.dir=" + dir, "run.tensorboard=true", "run.on_save_error=" + policy});
     const auto world = comm::World::start(LaunchInfo{}, {.device = "cpu"});
     auto opened = open_run(run);
     std::ofstream(dir + "/tensorboard") << "in the way";
@@ -180,7 +180,7 @@ TEST(TensorBoard, ARunThatCannotWriteItObeysOnSaveError) {
 }
 
 void train_in(const std::string& dir, const std::string& assignment) {
-  train_small(prepared(kFiveSteps, {"run.dir=" + dir, "run.tensorboard=true", "run.peak_tflops=1.0", assignment}));
+  train_small(setup_of(kFiveSteps, {"run.dir=" + dir, "run.tensorboard=true", "run.peak_tflops=1.0", assignment}));
 }
 
 /// A file has the values of metrics.jsonl, in single precision.

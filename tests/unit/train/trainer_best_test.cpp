@@ -19,8 +19,8 @@ namespace {
 using data::testing_tools::Folder;
 using testing_tools::Events;
 using testing_tools::kFile;
-using testing_tools::prepared;
 using testing_tools::Program;
+using testing_tools::setup_of;
 using testing_tools::shown_by;
 
 /// Sets the metric "score" of a program by the epoch.
@@ -159,7 +159,7 @@ TEST(Trainer, AMetricThatIsNotFiniteIsSavedAndNeverTheBest) {
 TEST(Trainer, KeepsTheLastWeights) {
   const Folder folder;
   const Program program;
-  auto run = prepared(kFile, {"run.dir=" + folder.path("run"), "train.best=validation.loss", "schedule.name=multi_step",
+  auto run = setup_of(kFile, {"run.dir=" + folder.path("run"), "train.best=validation.loss", "schedule.name=multi_step",
                               "schedule.milestones=[6]", "schedule.gamma=500"});
   const auto test = run.data.test;
   RunResult result;

@@ -29,7 +29,7 @@ using checkpoint::bytes_of;
 using checkpoint::names_in;
 using checkpoint::TestFolder;
 using testing_tools::kFiveSteps;
-using testing_tools::prepared;
+using testing_tools::setup_of;
 using testing_tools::train_small;
 
 std::vector<nlohmann::json> events_of(const std::string& run, const std::string& kind) {
@@ -58,7 +58,7 @@ TEST(TrainerSaves, EachIsCompleteAndRecorded) {
   const TestFolder folder;
   const auto saves = std::make_shared<Saves>();
   const auto dir = folder / "run";
-  const auto shown = train_small(prepared(kFiveSteps, background(dir, {"train.epochs=3"})), {.callbacks = {saves}});
+  const auto shown = train_small(setup_of(kFiveSteps, background(dir, {"train.epochs=3"})), {.callbacks = {saves}});
   const std::vector<std::string> all{"step-00000002", "step-00000004", "step-00000005",
                                      "step-00000006", "step-00000008", "step-00000010",
                                      "step-00000012", "step-00000014", "step-00000015"};
@@ -74,7 +74,7 @@ TEST(TrainerSaves, EachIsCompleteAndRecorded) {
     EXPECT_GT(events[i].at("bytes"), 10000);
   }
   const auto plain = folder / "plain";
-  train_small(prepared(kFiveSteps, {"run.dir=" + plain, "train.epochs=3"}));
+  train_small(setup_of(kFiveSteps, {"run.dir=" + plain, "train.epochs=3"}));
   EXPECT_EQ(bytes_of(plain + "/model/model.safetensors"), bytes_of(dir + "/model/model.safetensors"));
   EXPECT_EQ(events_of(plain, "save").size(), 3U) << "saves at once are recorded too";
 }
@@ -100,7 +100,7 @@ TEST(TrainerSaves, GoOnOrStopWhenOneCannotBeWritten) {
     const auto limit = std::make_shared<LimitFiles>();
     const auto dir = folder / policy;
     const auto sets = background(dir, {"run.on_save_error=" + policy, "train.global_batch=4", "train.drop_last=false"});
-    const auto run = [&] { train_small(prepared(kFiveSteps, sets), {.callbacks = {limit}}); };
+    const auto run = [&] { train_small(setup_of(kFiveSteps, sets), {.callbacks = {limit}}); };
     if (policy == "stop") {
       try {
         run();
@@ -138,7 +138,7 @@ struct FailAt : Saves {
 TEST(TrainerSaves, AnErrorLeavesNoPartOfACheckpoint) {
   const TestFolder folder;
   const auto dir = folder / "run";
-  EXPECT_THROW(train_small(prepared(kFiveSteps, background(dir)), {.callbacks = {std::make_shared<FailAt>()}}),
+  EXPECT_THROW(train_small(setup_of(kFiveSteps, background(dir)), {.callbacks = {std::make_shared<FailAt>()}}),
                DataError);
   for (const auto& name : names_in(dir + "/checkpoints")) EXPECT_FALSE(name.ends_with(".tmp")) << name;
 }
@@ -158,7 +158,7 @@ TEST(TrainerSaves, AnErrorIsSaidBeforeAHungDiskIsWaitedFor) {
       ++in_time;
     return 0;
   });
-  EXPECT_THROW(train_small(prepared(kFiveSteps, background(folder / "run")), {.callbacks = {fails}}), DataError);
+  EXPECT_THROW(train_small(setup_of(kFiveSteps, background(folder / "run")), {.callbacks = {fails}}), DataError);
   EXPECT_EQ(in_time, 1);
   EXPECT_EQ(names_in(folder / "run/checkpoints"), std::vector<std::string>());
 }
@@ -176,7 +176,7 @@ TEST(TrainerSaves, ASignalWaitsForAllOfThem) {
   const auto signal_at = std::make_shared<SignalAt>();
   std::string saved;
   try {
-    train_small(prepared(kFiveSteps, background(dir)), {.callbacks = {signal_at}});
+    train_small(setup_of(kFiveSteps, background(dir)), {.callbacks = {signal_at}});
     ADD_FAILURE() << "not stopped";
   } catch (const StoppedBySignal& stopped) {
     saved = stopped.saved();

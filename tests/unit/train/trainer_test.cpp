@@ -20,15 +20,15 @@ namespace {
 using data::testing_tools::Folder;
 using testing_tools::Events;
 using testing_tools::kFile;
-using testing_tools::prepared;
 using testing_tools::Program;
+using testing_tools::setup_of;
 using testing_tools::shown_by;
 using testing_tools::train_small;
 
 TEST(Trainer, IsTheCommandsTraining) {
   const Folder folder;
   const Program program;
-  testing_tools::train_small(prepared(kFile, {"run.dir=" + folder.path("file")}));
+  testing_tools::train_small(setup_of(kFile, {"run.dir=" + folder.path("file")}));
   shown_by([&] { Trainer(*program.world, Program::arguments(folder.path("program")), program.inputs()).train(); });
   EXPECT_EQ(read_file(folder.path("file/model/model.safetensors")),
             read_file(folder.path("program/model/model.safetensors")));
@@ -39,8 +39,8 @@ TEST(Trainer, SavesAndLoadsAdapters) {
   const Folder folder;
   const Program program;
   const auto base = folder.path("base"), saved = folder.path("saved");
-  testing_tools::train_small(prepared(kFile, {"run.dir=" + base}));
-  auto run = prepared(kFile, {"run.dir=" + folder.path("run"), "model.weights=" + base, "lora.target=[\"query\"]"});
+  testing_tools::train_small(setup_of(kFile, {"run.dir=" + base}));
+  auto run = setup_of(kFile, {"run.dir=" + folder.path("run"), "model.weights=" + base, "lora.target=[\"query\"]"});
   const auto data = run.data.validation;
   shown_by([&] {
     Trainer trainer(std::move(run), *program.world, nullptr, {});
@@ -205,9 +205,9 @@ TEST(Trainer, GoesOnOrStopsWhenACheckpointCannotBeWritten) {
     const std::vector<std::string> set{"run.dir=" + dir, "run.checkpoint_every=2", "run.on_save_error=" + policy};
     testing::internal::CaptureStderr();
     if (policy == "stop")
-      EXPECT_THROW(train_small(prepared(kFile, set), {.callbacks = {block}}), CheckpointError);
+      EXPECT_THROW(train_small(setup_of(kFile, set), {.callbacks = {block}}), CheckpointError);
     else
-      train_small(prepared(kFile, set), {.callbacks = {block}});
+      train_small(setup_of(kFile, set), {.callbacks = {block}});
     testing::internal::GetCapturedStderr();
     if (policy == "stop") {
       EXPECT_EQ(block->saved, (std::vector<std::string>{"step-00000002"}));

@@ -1,12 +1,13 @@
 // What the set-up of a run refuses before ranks are connected and folders are touched, with the location in the user's
 // file.
+#include "core/setup/run_setup.h"
+
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
 
 #include "core/comm/world.h"
 #include "core/setup/export_texts.h"
-#include "core/setup/run_setup.h"
 #include "tests/unit/datasets/folder.h"
 #include "tests/unit/train/small_run.h"
 
@@ -17,7 +18,7 @@ using data::testing_tools::bytes_of;
 using data::testing_tools::Folder;
 using data::testing_tools::message_of;
 using testing_tools::kModelAndData;
-using testing_tools::prepared;
+using testing_tools::setup_of;
 
 const auto kGood = kModelAndData + R"([train]
 epochs = 2
@@ -29,20 +30,20 @@ name = "cosine"
 )";
 
 /// data.mean or data.std, as the data set filled them in.
-std::vector<double> normalisation(const RunSetup& prepared, const std::string& key) {
-  const auto& source = prepared.config.data.source;
+std::vector<double> normalisation(const RunSetup& setup, const std::string& key) {
+  const auto& source = setup.config.data.source;
   return std::get<std::vector<double>>(source.fields().find(key)->get(source.options()));
 }
 
 TEST(Prepare, NamesTheLineOfAKeyAndOfAGroup) {
   auto good = kGood;
   good.replace(good.find("weight_decay = 0.1"), 18, "weight_decay = 0.1\nno_decay = [\"bais\"]");
-  EXPECT_EQ(message_of<ConfigError>([&] { prepared(good, {}); }),
+  EXPECT_EQ(message_of<ConfigError>([&] { setup_of(good, {}); }),
             "a.toml:16:1: optimizer.no_decay = [\"bais\"]: \"bais\" matches no parameter; did you mean \"bias\"?");
   const auto refused = [](const std::string& second) {
     const auto text =
         kGood + "[[optimizer.group]]\nparameters = [\"layernorm\"]\nlr_scale = 2\n[[optimizer.group]]\n" + second;
-    return message_of<ConfigError>([&] { prepared(text, {}); });
+    return message_of<ConfigError>([&] { setup_of(text, {}); });
   };
   EXPECT_EQ(refused("parameters = [\"clasifier\"]\n"),
             "a.toml:22:1: optimizer.group.parameters = [\"clasifier\"]: \"clasifier\" matches no parameter; did you "
@@ -55,29 +56,29 @@ TEST(Prepare, NamesTheLineOfAKeyAndOfAGroup) {
 // There is no silent fallback: TF32 needs a CUDA GPU, and a GPU that is requested must be present.
 TEST(Prepare, RefusesADeviceWithoutTheRequestedFeature) {
   EXPECT_EQ(message_of<ConfigError>([&] {
-              prepared(kGood, {"run.device=cpu", "train.precision=tf32"});
+              setup_of(kGood, {"run.device=cpu", "train.precision=tf32"});
             }),
             "--set train.precision=tf32: \"tf32\" is a mode of CUDA GPUs, but this run is on the CPU; use \"fp32\"");
   if (comm::cuda_device_count() > 0) GTEST_SKIP() << "there is a GPU here";
-  EXPECT_NE(message_of<ConfigError>([&] { prepared(kGood, {"train.precision=tf32"}); }).find("use \"fp32\""),
+  EXPECT_NE(message_of<ConfigError>([&] { setup_of(kGood, {"train.precision=tf32"}); }).find("use \"fp32\""),
             std::string::npos);
-  EXPECT_NE(message_of<ConfigError>([&] { prepared(kGood, {"run.device=cuda"}); }).find("reports no device"),
+  EXPECT_NE(message_of<ConfigError>([&] { setup_of(kGood, {"run.device=cuda"}); }).find("reports no device"),
             std::string::npos);
 }
 
 TEST(Prepare, CountsTheStepsOfTheTraining) {
-  EXPECT_EQ(prepared(kGood, {}).batch.steps, 12);  // 42 samples of 60
-  EXPECT_EQ(prepared(kGood, {"train.drop_last=true"}).batch.steps, 10);
-  EXPECT_EQ(prepared(kGood, {"train.max_steps=7"}).batch.steps, 7);
+  EXPECT_EQ(setup_of(kGood, {}).batch.steps, 12);  // 42 samples of 60
+  EXPECT_EQ(setup_of(kGood, {"train.drop_last=true"}).batch.steps, 10);
+  EXPECT_EQ(setup_of(kGood, {"train.max_steps=7"}).batch.steps, 7);
   for (const auto* accepted : {"schedule.warmup_steps=12", "train.eval_every=12", "train.patience=9"})
-    EXPECT_EQ(prepared(kGood, {accepted}).batch.steps, 12) << accepted;
+    EXPECT_EQ(setup_of(kGood, {accepted}).batch.steps, 12) << accepted;
 }
 
 // The same file runs on more ranks: a microbatch is then at most a rank's share.
 TEST(Prepare, AMicrobatchIsAtMostARanksShare) {
-  EXPECT_EQ(prepared(kGood, {"train.micro_batch=8"}).batch.micro, 8);
-  EXPECT_EQ(prepared(kGood, {"train.micro_batch=8"}, 3).batch.micro, 3);
-  EXPECT_EQ(prepared(kGood, {}, 3).batch.micro, 3);
+  EXPECT_EQ(setup_of(kGood, {"train.micro_batch=8"}).batch.micro, 8);
+  EXPECT_EQ(setup_of(kGood, {"train.micro_batch=8"}, 3).batch.micro, 3);
+  EXPECT_EQ(setup_of(kGood, {}, 3).batch.micro, 3);
 }
 
 /// A folder with weights for kGood's model, with or without a head; their values are not read.
@@ -86,7 +87,7 @@ class Weights {
   explicit Weights(const std::string& head = "classifier.bias") {
     folder_.write("model.safetensors",
                   data::testing_tools::safetensors({{head, "F32", "3", bytes_of(std::vector<float>(3, 0.0F))}}));
-    const auto good = prepared(kGood, {});
+    const auto good = setup_of(kGood, {});
     config_ = good.model.kind->to_hf(good.model.options.get());
     config_.erase("id2label");
     write(config_, "config.json");
@@ -116,10 +117,10 @@ std::vector<std::int64_t> labels_of(data::Dataset& split) {
 // The data's classes are angular_spots, healthy and rust.
 TEST(Prepare, ClassIdsFollowTheWeights) {
   Weights weights;
-  const auto plain = prepared(kGood, {});
+  const auto plain = setup_of(kGood, {});
   for (const bool evaluates : {true, false}) {
     const auto with = [&] {
-      return evaluates ? prepared(kGood, {}, 1, weights.path()) : prepared(kGood, {"model.weights=" + weights.path()});
+      return evaluates ? setup_of(kGood, {}, 1, weights.path()) : setup_of(kGood, {"model.weights=" + weights.path()});
     };
     for (const auto& names :
          {std::vector<std::string>{"angular_spots", "healthy", "rust"}, {"LABEL_0", "LABEL_1", "LABEL_2"}}) {
@@ -167,7 +168,7 @@ TEST(Prepare, ClassesOfOneNameAreKeptApartByTheirNumbers) {
               {{"bird", "crane"}, others + "bird, crane", ""}};
   for (const auto& row : rows)
     for (const bool evaluates : {true, false}) {
-      auto data = prepared(kGood, {}).data;
+      auto data = setup_of(kGood, {}).data;
       data.info.spec.class_names = row.data;
       const auto& says = evaluates ? row.evaluation : row.training;
       const auto said = message_of<ConfigError>([&] {
@@ -184,7 +185,7 @@ TEST(Prepare, AConfigJsonMayNameOnlyTheClasses) {
   for (const std::string labels : {R"({"id2label": {"0": "rust", "1": "healthy", "2": "angular_spots"}})", "{}"}) {
     weights.write(nlohmann::json::parse(labels), "config.json");
     const auto message = message_of<ConfigError>(
-        [&] { EXPECT_EQ(prepared(kGood, {}, 1, weights.path()).data.info.spec.class_names.front(), "rust"); });
+        [&] { EXPECT_EQ(setup_of(kGood, {}, 1, weights.path()).data.info.spec.class_names.front(), "rust"); });
     EXPECT_EQ(message == "no error", labels != "{}") << message;
   }
 }
@@ -222,12 +223,12 @@ TEST(Prepare, RefusesAConfigJsonThatDoesNotFit) {
     config[key] = value;
     weights.write(config, "config.json");
     const auto expected = says.empty() ? "no error" : file + ": " + says;
-    EXPECT_EQ(message_of<Error>([&] { prepared(kGood, {}, 1, weights.path()); }), expected);
-    EXPECT_EQ(message_of<Error>([&] { prepared(kGood, {"model.weights=" + weights.path()}); }),
+    EXPECT_EQ(message_of<Error>([&] { setup_of(kGood, {}, 1, weights.path()); }), expected);
+    EXPECT_EQ(message_of<Error>([&] { setup_of(kGood, {"model.weights=" + weights.path()}); }),
               trains ? "no error" : expected);
   }
   weights.write({1, 2}, "config.json");
-  EXPECT_EQ(message_of<CheckpointError>([&] { prepared(kGood, {}, 1, weights.path()); }), file + ": not a JSON object");
+  EXPECT_EQ(message_of<CheckpointError>([&] { setup_of(kGood, {}, 1, weights.path()); }), file + ": not a JSON object");
 }
 
 /// Texts and a tokenizer in a folder: a model that is trained on them from new weights, or from those in weights/.
@@ -248,7 +249,7 @@ class Texts {
   [[nodiscard]] RunSetup run(std::vector<std::string> set, const std::string& data = "text") const {
     const bool is_table = data == "text_classification";
     set.push_back("data.path=" + folder_.path(is_table ? "tables" : "lines"));
-    return prepared("[model]\nname = \"" + model_ +
+    return setup_of("[model]\nname = \"" + model_ +
                         "\"\nhidden_size = 16\nnum_layers = 1\nnum_heads = 2\nintermediate_size = 24\n"
                         "max_positions = 32\n[data]\nname = \"" +
                         data + "\"\n" + (is_table ? "max_tokens = 8\n" : "block = 8\n") + "[train]\nglobal_batch = 4\n",
@@ -358,10 +359,10 @@ TEST(Prepare, AnExportForgetsTheTaskBefore) {
 
 TEST(Prepare, AnEvaluationNeedsAHead) {
   const Weights base("vit.layernorm.bias");
-  EXPECT_EQ(message_of<CheckpointError>([&] { prepared(kGood, {}, 1, base.path()); }),
+  EXPECT_EQ(message_of<CheckpointError>([&] { setup_of(kGood, {}, 1, base.path()); }),
             fmt::format("{0}: no classifier head in these weights; train one first, from model.weights = \"{0}\"",
                         base.path()));
-  EXPECT_NO_THROW(prepared(kGood, {"model.weights=" + base.path()}));
+  EXPECT_NO_THROW(setup_of(kGood, {"model.weights=" + base.path()}));
 }
 
 TEST(Prepare, NormalisationFollowsTheWeights) {
@@ -371,7 +372,7 @@ TEST(Prepare, NormalisationFollowsTheWeights) {
   const auto with = [&](const std::vector<std::string>& more) {
     auto set = more;
     set.push_back("model.weights=" + weights.path());
-    return prepared(kGood, set);
+    return setup_of(kGood, set);
   };
   using List = std::vector<double>;
   const struct {
@@ -401,7 +402,7 @@ TEST(Prepare, NormalisationFollowsTheWeights) {
       EXPECT_NEAR(normalisation(got, "std")[i], row.std[i], 1e-12) << row.stored;
     }
     // The normalisation is applied to the pixels, and written with the weights.
-    const auto before = prepared(kGood, {}).data.train->get(0, 0, false)->inputs.front();
+    const auto before = setup_of(kGood, {}).data.train->get(0, 0, false)->inputs.front();
     const auto after = got.data.train->get(0, 0, false)->inputs.front();
     EXPECT_NEAR(after[1][3][4].item<double>(), (before[1][3][4].item<double>() * 0.5 + 0.5 - row.mean[1]) / row.std[1],
                 1e-5);
@@ -418,7 +419,7 @@ TEST(Prepare, NormalisationFollowsTheWeights) {
                         "with which the weights were trained; remove data.mean, or change that file",
                         file));
   EXPECT_NE(message_of<ConfigError>([&] {
-              prepared(kGood, {"data.std=[1, 1, 1]"}, 1, weights.path());
+              setup_of(kGood, {"data.std=[1, 1, 1]"}, 1, weights.path());
             }).find("conflicts with image_std = [0.229, 0.224, 0.225] in " + file),
             std::string::npos);
   for (const auto* bad : {"{\"image_mean\": [1, 2]}", "{\"image_std\": 0}", "{\"image_mean\": \"half\"}", "[]"}) {
@@ -440,7 +441,7 @@ TEST(Prepare, MeanAndStdAreForPixelsInBytes) {
     text.replace(text.find("images = 60\nimage_size = 16\n"), 28, "");
     for (const std::string set : {"data.mean=[0.4, 0.5, 0.6]", "data.std=[1, 1, 1]", "data.mean=[0.5, 0.5, 0.5]"}) {
       const auto message = message_of<ConfigError>([&] {
-        prepared(text, {"data.name=tensors", "data.path=" + folder.path(), set});
+        setup_of(text, {"data.name=tensors", "data.path=" + folder.path(), set});
       });
       const bool refused = !bytes && set.find("0.5, 0.5, 0.5") == std::string::npos;
       EXPECT_EQ(message.rfind("--set " + set + ": has no effect: the pixel_values in " + folder.path(), 0) == 0,
