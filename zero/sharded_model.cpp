@@ -21,6 +21,7 @@ void freeze(nn::Model& model, const optim::OptimizerOptions& options) {
 static Precision precision_of(const BoostOptions& options, const ShardedOptions& sharded) {
   auto precision = Precision::pure(options.train.precision);
   if (!sharded.outputs_fp32) precision.loss = precision.parameters;
+  if (sharded.cast_inputs) precision.inputs = precision.parameters;
   return precision;
 }
 
@@ -47,8 +48,7 @@ ShardedModel::ShardedModel(std::shared_ptr<nn::Model> model, std::unique_ptr<Fla
                            const BoostOptions& options, const ShardedOptions& sharded, c10::Device device)
     : LocalModel(model, nn::parameters(*model), options, precision_of(options, sharded), device),
       options_(sharded),
-      weights_(std::move(weights)),
-      working_(Precision::pure(options.train.precision).parameters) {
+      weights_(std::move(weights)) {
   sync_ = std::make_unique<GradSync>(weights_->buckets(), weights_->leaves(),
                                      GradSyncOptions{.partition = options_.partition_gradients,
                                                      .overlap = options_.overlap_reduce,
@@ -59,28 +59,13 @@ ShardedModel::ShardedModel(std::shared_ptr<nn::Model> model, std::unique_ptr<Fla
                                                        return weights->residency(bucket).offload_master;
                                                      }});
   sync_->hook();
-}
-
-nn::Tensors ShardedModel::first_inputs(const data::Batch& batch) const {
-  auto inputs = LocalModel::first_inputs(batch);
-  for (auto& input : inputs)
-    if (options_.cast_inputs && input.is_floating_point()) input = input.to(working_);
-  return inputs;
-}
-
-nn::NamedTensors ShardedModel::side_inputs(const data::Batch& batch) const {
-  auto inputs = LocalModel::side_inputs(batch);
-  for (auto& [name, input] : inputs)
-    if (options_.cast_inputs && input.is_floating_point()) input = input.to(working_);
-  return inputs;
+  set_block_hooks({.before = [this](const std::shared_ptr<nn::Block>& block, nn::Tensors inputs) {
+    for (const auto bucket : weights_->buckets_of(*block)) weights_->wait(bucket);
+    return inputs;
+  }});
 }
 
 at::Tensor ShardedModel::scaled_loss(const at::Tensor& loss) const { return options_.counts_loss ? loss : loss * 0; }
-
-nn::Tensors ShardedModel::run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context) {
-  for (const auto bucket : weights_->buckets_of(*block)) weights_->wait(bucket);
-  return LocalModel::run(block, std::move(inputs), context);
-}
 
 ModelReport ShardedModel::report() const {
   auto report = LocalModel::report();

@@ -52,9 +52,6 @@ class ShardedModel : public LocalModel {
   ShardedModel(std::shared_ptr<nn::Model> model, std::unique_ptr<FlatWeights> weights, const BoostOptions& options,
                const ShardedOptions& sharded, c10::Device device);
 
-  /// The batch's inputs, cast to the working dtype if ShardedOptions::cast_inputs is set.
-  [[nodiscard]] nn::Tensors first_inputs(const data::Batch& batch) const override;
-  [[nodiscard]] nn::NamedTensors side_inputs(const data::Batch& batch) const override;
   /// The loss from which a backward pass starts. When the loss does not count it is multiplied by zero: the backward
   /// pass still runs, because it contains collectives.
   [[nodiscard]] at::Tensor scaled_loss(const at::Tensor& loss) const;
@@ -85,7 +82,6 @@ class ShardedModel : public LocalModel {
   [[nodiscard]] const ShardedOptions& options() const { return options_; }
 
  protected:
-  nn::Tensors run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context) override;
   void moved(const std::vector<std::size_t>& buckets) {
     for (const auto bucket : buckets)
       if (follow_) follow_(bucket);
@@ -95,7 +91,6 @@ class ShardedModel : public LocalModel {
   ShardedOptions options_;
   std::unique_ptr<FlatWeights> weights_;
   std::unique_ptr<GradSync> sync_;
-  at::ScalarType working_;
   std::function<void(std::size_t)> follow_;
 };
 

@@ -61,12 +61,20 @@ nn::Tensors LocalModel::forward(const data::Batch& batch) {
   return as_outputs(forward_blocks(0, model_->blocks().size(), first_inputs(batch), batch));
 }
 
-nn::Tensors LocalModel::first_inputs(const data::Batch& batch) const { return model_->first_inputs(batch.inputs); }
+at::Tensor LocalModel::cast(const at::Tensor& input) const {
+  return precision_.inputs && input.is_floating_point() ? input.to(*precision_.inputs) : input;
+}
 
-nn::NamedTensors LocalModel::side_inputs(const data::Batch& batch) const { return model_->side_inputs(batch.inputs); }
+nn::Tensors LocalModel::first_inputs(const data::Batch& batch) const {
+  auto inputs = model_->first_inputs(batch.inputs);
+  for (auto& input : inputs) input = cast(input);
+  return inputs;
+}
 
 nn::Tensors LocalModel::forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs,
                                        const data::Batch& batch) {
+  auto side = model_->side_inputs(batch.inputs);
+  for (auto& [name, input] : side) input = cast(input);
   const bool to_gpu = training_ && device_.is_cuda() && batch.sample_ids.is_cpu();  // once for all dropout layers
   const nn::Context context{
       .training = training_,
@@ -74,13 +82,16 @@ nn::Tensors LocalModel::forward_blocks(std::size_t begin, std::size_t end, nn::T
       .step = batch.step,
       .sample_ids = to_gpu ? batch.sample_ids.pin_memory().to(device_, /*non_blocking=*/true) : batch.sample_ids,
       .tokens = model_->tokens(model_->first_inputs(batch.inputs)),
-      .side = side_inputs(batch)};
+      .side = std::move(side)};
   const AutocastScope autocast(precision_, device_);
+  if (hooks_.begin) hooks_.begin();
   for (std::size_t i = begin; i < end; ++i) {
     comm::flight::set_block(static_cast<int>(i));
     const auto& block = model_->blocks()[i];
     if (training_ && block->uses_torch_generators()) at::manual_seed(draw_key(batch, i));
+    if (hooks_.before) inputs = hooks_.before(block, std::move(inputs));
     inputs = run(block, std::move(inputs), context);
+    if (hooks_.after) inputs = hooks_.after(block, std::move(inputs));
     if (watch_ && training_) watch_(i, batch, inputs);
   }
   comm::flight::set_block(-1);

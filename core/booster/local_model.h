@@ -2,6 +2,7 @@
 // them. A single process is no more than these two; the plugins derive theirs.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_set>
@@ -24,6 +25,14 @@ namespace trireme {
 std::vector<nn::Parameter> materialize_whole(ModelSource& source, const BoostOptions& options, c10::Device device,
                                              const Log& log);
 
+/// What a plugin does around the blocks of a forward pass. Each function may be null.
+struct BlockHooks {
+  using Pass = std::function<nn::Tensors(const std::shared_ptr<nn::Block>& block, nn::Tensors tensors)>;
+  std::function<void()> begin{};  ///< before the first block that forward_blocks() runs
+  Pass before{};                  ///< takes and returns a block's inputs
+  Pass after{};                   ///< takes and returns its outputs
+};
+
 /// The forward pass in the run's precision, with the kernels and the recomputation that [train] chooses; no reduction.
 /// For a model in pipeline stages, the plugin that partitions it chooses the kernels and the blocks to recompute.
 class LocalModel : public BoostedModel {
@@ -34,12 +43,10 @@ class LocalModel : public BoostedModel {
   LocalModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> parameters, const BoostOptions& options,
              const Precision& precision, c10::Device device);
   nn::Tensors forward(const data::Batch& batch) override;
-  /// What the first block receives of a batch.
-  [[nodiscard]] virtual nn::Tensors first_inputs(const data::Batch& batch) const;
-  /// What every block can read of a batch.
-  [[nodiscard]] virtual nn::NamedTensors side_inputs(const data::Batch& batch) const;
+  /// What the first block receives of a batch, in the precision's dtype of inputs.
+  [[nodiscard]] nn::Tensors first_inputs(const data::Batch& batch) const;
   /// Runs blocks [begin, end) of the forward pass on `inputs`: the outputs of the block before, or first_inputs().
-  virtual nn::Tensors forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs, const data::Batch& batch);
+  nn::Tensors forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs, const data::Batch& batch);
   /// Converts the last block's outputs to the dtype that a criterion gets.
   [[nodiscard]] nn::Tensors as_outputs(nn::Tensors made) const;
   /// Restricts recomputation, if it is enabled, to the blocks of the model with true, and recomputes the layers of the
@@ -57,16 +64,18 @@ class LocalModel : public BoostedModel {
 
  protected:
   [[nodiscard]] bool training() const { return training_; }
-  /// Runs one block of the forward pass.
-  virtual nn::Tensors run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context);
+  void set_block_hooks(BlockHooks hooks) { hooks_ = std::move(hooks); }
 
  private:
+  nn::Tensors run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context);
+  [[nodiscard]] at::Tensor cast(const at::Tensor& input) const;
   [[nodiscard]] std::uint64_t draw_key(const data::Batch& batch, std::size_t block) const;
   std::shared_ptr<nn::Model> model_;
   std::vector<nn::Parameter> parameters_;
   Precision precision_;
   TrainOptions train_options_;
   bool training_ = false;
+  BlockHooks hooks_;
   BlockWatch watch_;
   std::vector<std::string> notes_;
   std::unordered_set<const nn::Block*> not_recomputed_;  ///< blocks that are not recomputed whole

@@ -4,6 +4,7 @@
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
+#include <optional>
 #include <string>
 
 namespace trireme {
@@ -13,7 +14,8 @@ struct Precision {
   at::ScalarType compute = at::kFloat;     ///< dtype of matrix products; uses autocast if it differs from `parameters`
   at::ScalarType loss = at::kFloat;        ///< dtype of the outputs that a criterion gets
   bool loss_scale = false;
-  bool tf32 = false;  ///< CUDA multiplies fp32 matrices in TF32: fp32's range, 10 bits of mantissa
+  bool tf32 = false;                       ///< CUDA multiplies fp32 matrices in TF32: fp32's range, 10 bits of mantissa
+  std::optional<at::ScalarType> inputs{};  ///< dtype that a batch's inputs are cast to; unset: they stay as they are
   /// fp32 | tf32 | bf16 | fp16 | fp64. @throws ConfigError
   static Precision parse(const std::string& name);
   /// The same precision without autocast: half-precision parameters, for an engine with separate master weights.

@@ -1,25 +1,17 @@
-// PipelinedModel: a model whose blocks are distributed over the ranks of a pipeline. It connects pipeline/, which runs
-// the microbatches, with zero/, which holds and reduces each rank's share.
-//
-// The gradients of a chunk are a separate gradient group (zero/grad_sync.h): they are reduced over the data-parallel
-// ranks as soon as the chunk's last microbatch is done, while the pipeline drains. Parameters that several stages use
-// are held by each of them. When all microbatches are done, each stage's gradients of them are reduced like all others.
-// The first of the stages then adds up the parts of all and sends the sum back, so that all copies are updated by the
-// same bits, in whatever order a transport adds.
+// PipelinedModel: a model whose blocks are distributed over the ranks of a pipeline. Its executor (pipeline/) runs the
+// microbatches through this rank's chunks (stage_chunks.h).
 #pragma once
 
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "core/booster/boosted.h"
-#include "plugins/hybrid_parallel/stage_plan.h"
-#include "zero/sharded_model.h"
+#include "plugins/hybrid_parallel/stage_chunks.h"
 
 namespace trireme::plugins {
 
-class PipelinedModel : public BoostedModel, private pipeline::Chunks {
+class PipelinedModel : public BoostedModel {
  public:
   /// `loss_type`: the dtype in which losses are reported, on every rank.
   PipelinedModel(std::unique_ptr<zero::ShardedModel> model, StagePlan plan, at::ScalarType loss_type, comm::Mesh& mesh);
@@ -41,30 +33,11 @@ class PipelinedModel : public BoostedModel, private pipeline::Chunks {
   void watch_blocks(BlockWatch watch) override { model_->watch_blocks(std::move(watch)); }
 
  private:
-  nn::Tensors forward(int chunk, nn::Tensors inputs, const data::Batch& batch) override;
-  nn::Tensors probe(int chunk, nn::Tensors inputs, const data::Batch& batch) override;
-  at::Tensor loss(const nn::Tensors& outputs, const data::Batch& batch) override;
-  bool trains(int chunk) const override;
-  void before_weights(int chunk, bool last) override;
-  void after_weights(int chunk, bool last) override;
-  void take_shared();
-  void reduce_shared();
-  void sum_up(const StagePlan::Shared& shared, std::size_t leaf, at::Tensor& part);
-
   std::unique_ptr<zero::ShardedModel> model_;
   StagePlan plan_;
-  at::ScalarType loss_type_;
-  bool held_ = false;  ///< set by no_sync()
   const comm::Group& pipeline_group_;
-  /// Trained parameters that this rank shares with other stages: (index in plan_.shared, index among the leaves).
-  std::vector<std::pair<std::size_t, std::size_t>> shared_;
+  StageChunks chunks_;
   pipeline::Executor executor_;
-
-  // State of the current step.
-  const Criterion* criterion_ = nullptr;
-  BoostedOptimizer* optimizer_ = nullptr;
-  std::vector<nn::Tensors>* outputs_ = nullptr;
-  at::Tensor loss_;
   std::vector<pipeline::Event> events_;  ///< of the last traced step
 };
 

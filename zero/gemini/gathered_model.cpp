@@ -22,6 +22,9 @@ GatheredModel::GatheredModel(std::shared_ptr<nn::Model> model, std::unique_ptr<F
       chunk_manager_(std::move(chunk_manager)),
       prefetch_(prefetch),
       reduce_early_(sharded.overlap_reduce) {
+  set_block_hooks({.begin = [this] { uses_ = std::make_shared<Uses>(); },
+                   .before = [this](const auto& block, nn::Tensors in) { return before(block, std::move(in)); },
+                   .after = [this](const auto& block, nn::Tensors out) { return after(block, std::move(out)); }});
   if (chunk_manager_) chunk_manager_->watch(flat());
   std::set<std::size_t> seen;
   for (const auto& block : module().blocks())
@@ -45,31 +48,25 @@ void GatheredModel::begin_pass() {
   order_->begin();
 }
 
-nn::Tensors GatheredModel::forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs,
-                                          const data::Batch& batch) {
-  uses_ = std::make_shared<Uses>();
-  return ShardedModel::forward_blocks(begin, end, std::move(inputs), batch);
-}
-
-nn::Tensors GatheredModel::run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs,
-                               const nn::Context& context) {
-  const bool graph = at::GradMode::is_enabled();
+nn::Tensors GatheredModel::before(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs) {
   // In the backward pass, the hook of the outputs runs first and that of the inputs last. If no input has a gradient,
   // pass_ended() releases the chunks.
-  if (graph) {
+  if (at::GradMode::is_enabled()) {
     inputs = nn::register_backward_hook(
         std::move(inputs), [this, block, uses = uses_](nn::BackwardPart part) { backward_left(*block, part, *uses); });
     ++(*uses_)[block.get()];
   }
   enter(*block);
-  auto outputs = ShardedModel::run(block, std::move(inputs), context);
+  return inputs;
+}
+
+nn::Tensors GatheredModel::after(const std::shared_ptr<nn::Block>& block, nn::Tensors outputs) {
   leave();
+  if (!at::GradMode::is_enabled()) return outputs;
   // Always: which all-gathers a rank takes part in must not depend on whether its samples use a weight.
-  if (graph)
-    outputs = nn::register_backward_hook(
-        std::move(outputs), [this, block](nn::BackwardPart part) { backward_entered(*block, part); },
-        /*always=*/trained_.count(block.get()) != 0);
-  return outputs;
+  return nn::register_backward_hook(
+      std::move(outputs), [this, block](nn::BackwardPart part) { backward_entered(*block, part); },
+      /*always=*/trained_.count(block.get()) != 0);
 }
 
 ScopeGuard GatheredModel::shapes_alone() {

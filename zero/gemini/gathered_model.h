@@ -40,7 +40,6 @@ class GatheredModel : public ShardedModel {
                 const ShardedOptions& sharded, c10::Device device, std::size_t prefetch,
                 std::unique_ptr<ChunkManager> chunk_manager);
   nn::Tensors forward(const data::Batch& batch) override;
-  nn::Tensors forward_blocks(std::size_t begin, std::size_t end, nn::Tensors inputs, const data::Batch& batch) override;
   void begin_pass() override;
   ScopeGuard shapes_alone() override;
   void pass_ended(int gradient_group = 0) override;
@@ -49,13 +48,12 @@ class GatheredModel : public ShardedModel {
   ModelReport report() const override;
   [[nodiscard]] const ChunkManager* chunk_manager() const { return chunk_manager_.get(); }
 
- protected:
-  nn::Tensors run(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs, const nn::Context& context) override;
-
  private:
   /// For each block, the number of backward passes still to run for one forward pass.
   using Uses = std::unordered_map<const nn::Block*, int>;
 
+  nn::Tensors before(const std::shared_ptr<nn::Block>& block, nn::Tensors inputs);
+  nn::Tensors after(const std::shared_ptr<nn::Block>& block, nn::Tensors outputs);
   void enter(const nn::Block& block);
   void leave();
   void backward_entered(const nn::Block& block, nn::BackwardPart part);
