@@ -1,12 +1,14 @@
-// Applies a policy to a model: each layer gets its slice of the parameters, and a computation for it.
+// Checks a policy against a model, and applies it: each layer gets its slice of the parameters, and a computation for
+// it.
 //
-//   attention, column_parallel     y_r = x W_r^T + b_r        x is on every rank; backward sums x's gradient over ranks
+//   attention, column_parallel,    y_r = x W_r^T + b_r        x is on every rank; backward sums x's gradient over ranks
+//   gated_column_parallel
 //   row_parallel                   y = sum_r (x_r W_r^T) + b  x is sharded like the outputs of the layer before
 //   sharded_dropout                y_r = dropout(x_r)         with the part of the full mask that belongs to x_r
 //   column_parallel_gather_output  y = [y_0, y_1, ...]
 //   classifier_head                the same, or only y_r for a loss of sharded logits
-//   (core/nn/layers/chunked_cross_entropy.h) vocab_parallel_embedding       shardformer/tensor/vocabulary.h; also a
-//   classifier_head that is an embedding
+//                                  (core/nn/layers/chunked_cross_entropy.h)
+//   vocab_parallel_embedding, tied_embedding, tied_head       shardformer/tensor/vocabulary.cpp
 //
 // The roles of sequence parallelism are in shardformer/sequence/sequence.h. Shards consist of whole units (such as
 // attention heads) and may be uneven: their sizes differ by at most one unit, and a rank may have none of a small
@@ -17,9 +19,10 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 
 #include "core/nn/policy.h"
-#include "shardformer/groups.h"
+#include "core/shardformer/role.h"
 
 namespace trireme::nn {
 class Model;
@@ -27,11 +30,15 @@ class Model;
 
 namespace trireme::shardformer {
 
-/// Shards the model's layers over the groups. @pre validate() returns "" (shardformer/validate.h), and no parameter has
-/// memory yet
-void apply(nn::Model& model, const nn::Policy& policy, const ParallelGroups& groups);
+/// @returns the problem of the policy with this model and these sizes, and its remedy, or "" when there is none. No
+/// rank communicates.
+std::string validate(nn::Model& model, const nn::Policy& policy, const ParallelSizes& sizes,
+                     const Roles& roles = all_roles());
 
-/// The number of classes of the policy's classifier_head; 0 when there is none, or its logits cannot stay sharded.
-std::int64_t classes_of(nn::Model& model, const nn::Policy& policy);
+/// Shards the model's layers over the groups. @pre validate() returns "", and no parameter has memory yet
+void apply(nn::Model& model, const nn::Policy& policy, const ParallelGroups& groups, const Roles& roles = all_roles());
+
+/// The number of classes of the logits that can stay sharded (TensorRole::classes); 0 when there are none.
+std::int64_t classes_of(nn::Model& model, const nn::Policy& policy, const Roles& roles = all_roles());
 
 }  // namespace trireme::shardformer

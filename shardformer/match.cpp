@@ -1,9 +1,9 @@
 #include "shardformer/match.h"
 
+#include <set>
+
 #include "core/base/text.h"
 #include "core/nn/block.h"
-#include "core/nn/layers/attention.h"
-#include "core/nn/layers/gated_linear.h"
 
 namespace trireme::shardformer {
 
@@ -23,20 +23,18 @@ std::vector<nn::Layer*> layers_of(nn::Model& model, std::string_view pattern) {
     auto* layer = dynamic_cast<nn::Layer*>(&module);
     if (layer != nullptr && meets(pattern, layer->path()) && seen.insert(layer).second) found.push_back(layer);
   });
+  if (found.empty())
+    throw ConfigError(fmt::format(
+        "the policy names \"{}\", but the model has no such layer; is the policy for another model?", pattern));
   return found;
 }
 
-std::set<const nn::Layer*> parts_of_layers(nn::Model& model) {
-  std::set<const nn::Layer*> parts;
+std::map<const nn::Layer*, const nn::Layer*> parts_of_layers(nn::Model& model) {
+  std::map<const nn::Layer*, const nn::Layer*> parts;
   model.apply([&](torch::nn::Module& module) {
-    const auto* gated = dynamic_cast<nn::GatedLinear*>(&module);
-    if (const auto* attention = dynamic_cast<nn::SelfAttention*>(&module)) {
-      for (const auto& part : attention->projections.parts()) parts.insert(part.get());
-      parts.insert(attention->dropout.get());
-      if (attention->query_norm) parts.insert({attention->query_norm.get(), attention->key_norm.get()});
-    } else if (gated != nullptr) {
-      for (const auto& part : gated->projections.parts()) parts.insert(part.get());
-    }
+    const auto* layer = dynamic_cast<nn::Layer*>(&module);
+    if (layer == nullptr) return;
+    for (const auto* part : layer->sharded_parts()) parts.emplace(part, layer);
   });
   return parts;
 }

@@ -1,112 +1,95 @@
-#include "shardformer/validate.h"
-
 #include <fmt/format.h>
 
 #include <map>
 #include <set>
 
+#include "core/base/error.h"
 #include "core/nn/block.h"
-#include "core/nn/layers/attention.h"
-#include "core/nn/layers/embedding.h"
-#include "core/nn/layers/gated_linear.h"
+#include "core/nn/layers/dropout.h"
+#include "shardformer/apply.h"
 #include "shardformer/match.h"
-#include "shardformer/sequence/sequence.h"
 
 namespace trireme::shardformer {
 namespace {
 
-using nn::SequenceRole;
-using nn::TensorRole;
-
-template <class T>
-bool is_a(const nn::Layer& layer) {
-  return dynamic_cast<const T*>(&layer) != nullptr;
+template <class... Args>
+[[noreturn]] void refuse(fmt::format_string<Args...> text, Args&&... args) {
+  throw ConfigError(fmt::format(text, std::forward<Args>(args)...));
 }
 
-std::string validate_attention(const nn::Layer& layer, const ParallelSizes& sizes) {
-  const auto* attention = dynamic_cast<const nn::SelfAttention*>(&layer);
-  if (attention == nullptr)
-    return fmt::format("the policy calls \"{}\" an attention layer, which it is not", layer.path());
-  const auto heads = attention->heads();
-  if (heads < sizes.tensor)
-    return fmt::format("{} ranks cannot share {} attention heads; choose at most {}", sizes.tensor, heads, heads);
-  if (sizes.mode == Sequence::all_to_all && heads / sizes.tensor < sizes.sequence)
-    return fmt::format(
-        "all_to_all needs an attention head for each of {} ranks, but {} {}; choose sp_size at most {}, or the mode "
-        "ring_attn",
-        sizes.sequence, sizes.tensor > 1 ? "a tensor-parallel rank has only" : "there are only", heads / sizes.tensor,
-        heads / sizes.tensor);
-  return "";
+using Parts = std::map<const nn::Layer*, const nn::Layer*>;
+template <class Role>
+using Found = std::map<const nn::Layer*, std::pair<const nn::PolicyRow*, const Role*>>;
+
+template <class Role>
+Found<Role> check_list(nn::Model& model, const std::vector<nn::PolicyRow>& rows, const Registry<Role>& roles,
+                       const Parts& parts, const ParallelSizes& sizes) {
+  Found<Role> found;
+  for_each(model, rows, roles, [&](const nn::PolicyRow& row, const Role& role, const nn::Layer& layer) {
+    const auto [other, inserted] = found.try_emplace(&layer, &row, &role);
+    if (!inserted)
+      refuse("two entries of the policy, \"{}\" and \"{}\", match the layer \"{}\"; remove one",
+             other->second.first->layer, row.layer, layer.path());
+    if (const auto part = parts.find(&layer); part != parts.end())
+      refuse("\"{}\" is part of \"{}\", which is split as a whole: give that layer a role, not its parts", layer.path(),
+             part->second->path());
+    if (const auto why = role.rule.validate(layer, sizes); !why.empty()) refuse("{}", why);
+  });
+  return found;
 }
 
-/// Checks a layer against its role. @returns the problem, or ""
-std::string validate_tensor(TensorRole role, const nn::Layer& layer, const ParallelSizes& sizes) {
-  if (role == TensorRole::attention) return validate_attention(layer, sizes);
-  const auto is_not = [&](const char* what) {
-    return fmt::format("the policy calls \"{}\" {}, which it is not", layer.path(), what);
-  };
-  if (role == TensorRole::vocab_parallel_embedding) return is_a<nn::Embedding>(layer) ? "" : is_not("an embedding");
-  if (role == TensorRole::sharded_dropout) return is_a<nn::Dropout>(layer) ? "" : is_not("a dropout");
-  const bool fits = is_a<nn::Linear>(layer) || (role == TensorRole::column_parallel && is_a<nn::GatedLinear>(layer)) ||
-                    (role == TensorRole::classifier_head && (is_a<nn::Embedding>(layer) || is_a<nn::TiedHead>(layer)));
-  return fits ? "" : is_not("a linear layer");
+bool can_have_both(const TensorRole& tensor, const SequenceRole& sequence) {
+  using Tokens = TensorRole::Tokens;
+  using Place = SequenceRole::Place;
+  return (sequence.place == Place::outside && tensor.tokens != Tokens::slices) ||
+         (sequence.place == Place::begin && tensor.tokens == Tokens::all_to_full);
 }
 
-/// Whether a layer can have both roles: its output is full on each rank, so that it can be scattered.
-bool can_have_both(TensorRole tensor, SequenceRole sequence, const nn::Layer& layer) {
-  if (tensor == TensorRole::classifier_head)
-    return sequence == SequenceRole::whole || (sequence == SequenceRole::scatter_tokens && is_a<nn::Embedding>(layer));
-  return (tensor == TensorRole::vocab_parallel_embedding || tensor == TensorRole::column_parallel_gather_output) &&
-         (sequence == SequenceRole::whole || sequence == SequenceRole::scatter_tokens);
-}
-
-/// Checks one list, and each of its layers by check(row, layer). @returns the first problem, or ""
-template <class Role, class Check>
-std::string validate_list(nn::Model& model, const std::vector<nn::PolicyRow<Role>>& rows,
-                          const std::set<const nn::Layer*>& parts, const Check& check) {
-  std::map<const nn::Layer*, std::string> row_of;
-  for (const auto& row : rows) {
-    const auto layers = layers_of(model, row.layer);
-    if (layers.empty())
-      return fmt::format("the policy names \"{}\", but the model has no such layer; is the policy for another model?",
-                         row.layer);
-    for (const auto* layer : layers) {
-      const auto [other, inserted] = row_of.try_emplace(layer, row.layer);
-      if (!inserted)
-        return fmt::format("two entries of the policy, \"{}\" and \"{}\", match the layer \"{}\"; remove one",
-                           other->second, row.layer, layer->path());
-      if (parts.count(layer) != 0)
-        return fmt::format(
-            "\"{}\" is part of an attention or gated layer, which is split as a whole: give that layer the role "
-            "attention or column_parallel",
-            layer->path());
-      if (auto why = check(row, *layer); !why.empty()) return why;
-    }
-  }
-  return "";
+/// Checks that the policy is complete for sequence parallelism.
+void check_complete(nn::Model& model, const Found<TensorRole>& tensor, const Found<SequenceRole>& sequence,
+                    const Parts& parts) {
+  std::set<SequenceRole::Place> places;
+  for (const auto& [layer, of] : sequence) places.insert(of.second->place);
+  if (places.count(SequenceRole::Place::begin) == 0 || places.count(SequenceRole::Place::end) == 0)
+    refuse(
+        "the policy does not say where the tokens are split: give the role scatter_tokens to the layer where slices "
+        "begin, and gather_tokens to the layer where they end");
+  constexpr auto kSilent =
+      "the policy does not say whether \"{}\" sees slices of the tokens; give its layer the role token_wise, or whole";
+  std::set<const void*> known;
+  std::string dropout;  // the first without a role
+  model.apply([&](torch::nn::Module& module) {
+    const auto* layer = dynamic_cast<const nn::Layer*>(&module);
+    const auto* owner = layer;  // parts have the role of the layer around them
+    for (auto part = parts.find(owner); part != parts.end(); part = parts.find(owner)) owner = part->second;
+    if (tensor.count(owner) != 0 || sequence.count(owner) != 0)
+      for (const auto& declared : layer->declared()) known.insert(declared.member->unsafeGetTensorImpl());
+    else if (dropout.empty() && dynamic_cast<const nn::Dropout*>(layer) != nullptr)
+      dropout = layer->path();
+  });
+  for (const auto& item : model.named_parameters())
+    if (known.count(item.value().unsafeGetTensorImpl()) == 0) refuse(kSilent, item.key());
+  if (!dropout.empty()) refuse(kSilent, dropout);
 }
 
 }  // namespace
 
-std::string validate(nn::Model& model, const nn::Policy& policy, const ParallelSizes& sizes) {
+std::string validate(nn::Model& model, const nn::Policy& policy, const ParallelSizes& sizes, const Roles& roles) try {
   const auto parts = parts_of_layers(model);
-  std::map<const nn::Layer*, const nn::PolicyRow<TensorRole>*> sharded;
-  auto why = validate_list(model, policy.tensor, parts, [&](const auto& row, const nn::Layer& layer) {
-    sharded[&layer] = &row;
-    return validate_tensor(row.role, layer, sizes);
-  });
-  if (!why.empty()) return why;
-  why = validate_list(model, policy.sequence, parts, [&](const auto& row, const nn::Layer& layer) {
-    const auto found = sharded.find(&layer);
-    if (found != sharded.end() && !can_have_both(found->second->role, row.role, layer))
-      return fmt::format(
+  const auto tensor = check_list(model, policy.tensor, roles.tensor, parts, sizes);
+  const auto sequence = check_list(model, policy.sequence, roles.sequence, parts, sizes);
+  for_each(model, policy.sequence, roles.sequence, [&](const auto& row, const SequenceRole& role, nn::Layer& layer) {
+    const auto other = tensor.find(&layer);
+    if (other != tensor.end() && !can_have_both(*other->second.second, role))
+      refuse(
           "the layer \"{}\" has a role for tensor parallelism (\"{}\"), which says how it treats slices of the tokens, "
           "and a role for sequence parallelism (\"{}\"); remove the second",
-          layer.path(), found->second->layer, row.layer);
-    return validate_sequence(row.role, layer);
+          layer.path(), other->second.first->layer, row.layer);
   });
-  if (why.empty() && sizes.mode != Sequence::none) why = validate_sequence_policy(model, policy);
-  return why;
+  if (sizes.mode != Sequence::none) check_complete(model, tensor, sequence, parts);
+  return "";
+} catch (const ConfigError& error) {
+  return error.what();
 }
 
 }  // namespace trireme::shardformer

@@ -13,21 +13,20 @@
 #include "core/booster/plugin.h"
 #include "core/nn/block.h"
 #include "core/nn/layers/attention.h"
-#include "core/nn/layers/gated_linear.h"
 
 namespace trireme {
 namespace {
 
-/// The layers of these blocks that can be recomputed by themselves, in forward order. The parts of a gated layer are
-/// not among them: tensor parallelism computes them together.
+/// The layers of these blocks that can be recomputed by themselves, in forward order. Parts that are
+/// sharded with another layer are not among them: tensor parallelism computes them together.
 std::vector<nn::Layer*> recomputable_layers(nn::Model& model, const std::vector<bool>& recomputed) {
   std::vector<nn::Layer*> layers;
   std::set<const nn::Layer*> seen;
   for (std::size_t i = 0; i < model.blocks().size(); ++i) {
     if (i < recomputed.size() && recomputed[i]) continue;
     for (const auto& module : model.blocks()[i]->modules())
-      if (const auto* gated = dynamic_cast<const nn::GatedLinear*>(module.get()))
-        for (const auto& part : gated->projections.parts()) seen.insert(part.get());
+      if (const auto* layer = dynamic_cast<const nn::Layer*>(module.get()))
+        for (const auto* part : layer->sharded_parts()) seen.insert(part);
     for (const auto& module : model.blocks()[i]->modules())
       if (auto* layer = dynamic_cast<nn::Layer*>(module.get()); layer != nullptr && layer->can_recompute())
         if (seen.insert(layer).second) layers.push_back(layer);

@@ -25,6 +25,7 @@
 #include "core/optim/lr_schedule.h"
 #include "core/optim/optimizer.h"
 #include "core/pipeline/schedules.h"
+#include "core/shardformer/role.h"
 
 namespace trireme {
 
@@ -58,9 +59,10 @@ struct ModelSource {
   std::function<std::shared_ptr<nn::Model>()> make{};
 };
 
-/// What the options of a plugin can select by name, extensions included.
+/// What the options of a plugin and a model's policy can select by name, extensions included.
 struct PluginKinds {
   pipeline::Schedules pipeline_schedules = pipeline::all_schedules();  ///< pp_style
+  shardformer::Roles roles = shardformer::all_roles();                 ///< a model's policy (core/nn/policy.h)
 };
 
 /// The run for which a plugin checks its options.
@@ -96,7 +98,8 @@ class Plugin {
   virtual ~Plugin() = default;
   [[nodiscard]] virtual std::string name() const = 0;
   [[nodiscard]] virtual std::string summary() const = 0;  ///< one sentence for `trireme plugins`
-  /// Lets options name what an extension or a program has added. Without this call they can name what Trireme has.
+  /// Lets options and policies name what an extension or a program has added. Without this call they can name what
+  /// Trireme has.
   virtual void set_kinds(const PluginKinds& kinds) = 0;
   /// The fields of [plugin.NAME].
   [[nodiscard]] virtual const FieldTable& fields() const = 0;

@@ -5,6 +5,7 @@
 
 #include <torch/nn/module.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,6 +18,8 @@
 namespace trireme::nn {
 
 using shard::Init;
+
+class Unary;
 
 class Layer : public torch::nn::Module {
  public:
@@ -48,6 +51,9 @@ class Layer : public torch::nn::Module {
   [[nodiscard]] const std::string& path() const { return path_; }
   void set_path(std::string path) { path_ = std::move(path); }
 
+  /// The layers inside this one that are sharded with it: a policy gives a role to this layer, not to them.
+  [[nodiscard]] virtual std::vector<Unary*> sharded_parts() const { return {}; }
+
   /// Whether it saves memory to recompute this layer by itself: its forward pass saves large activations besides its
   /// input. It must not draw from LibTorch's generators, whose state only blocks restore.
   [[nodiscard]] virtual bool can_recompute() const { return false; }
@@ -76,6 +82,9 @@ class Unary : public Layer {
   /// layer.forward(x, context): the layer's output.
   Replaceable<at::Tensor(const at::Tensor& x, const Context& context)> forward;
   void set_recompute(bool on) override;
+  /// Sequence parallelism gives x as a slice of the tokens (dim 1), of which first(context) is the first one's
+  /// position. For layers that use positions.
+  virtual void set_first_token(std::function<std::int64_t(const Context& context)> /*first*/) {}
 
  protected:
   /// The parameters that forward() reads, those of children included: all.

@@ -7,10 +7,11 @@
 
 namespace trireme::train {
 
-void add_adapters(nn::Model& model, const LoraSection& lora, const std::string& head_prefix, const nn::Policy& policy) {
+void add_adapters(nn::Model& model, const LoraSection& lora, const std::string& head_prefix, const nn::Policy& policy,
+                  const shardformer::Roles& roles) {
   nn::LoraOptions options = lora;
   for (const auto& row : policy.tensor)
-    if (row.role == nn::TensorRole::classifier_head) options.heads.push_back(row.layer);
+    if (shardformer::role_of(row, roles.tensor).is_head) options.heads.push_back(row.layer);
   const auto parameters = model.named_parameters();
   const auto in_head = [&](const auto& item) { return item.key().starts_with(head_prefix); };
   if (!head_prefix.empty() && std::any_of(parameters.begin(), parameters.end(), in_head)) {

@@ -7,6 +7,7 @@
 #include "core/nn/block.h"
 #include "core/nn/policy.h"
 #include "core/setup/run_config.h"
+#include "core/shardformer/role.h"
 
 namespace trireme::train {
 
@@ -14,7 +15,8 @@ namespace trireme::train {
 inline constexpr const char* kMergedModel = "model-merged";
 
 /// Adds the adapters to a new model. `head_prefix`: nn::ModelKind::head_prefix(). @throws ConfigError
-void add_adapters(nn::Model& model, const LoraSection& lora, const std::string& head_prefix, const nn::Policy& policy);
+void add_adapters(nn::Model& model, const LoraSection& lora, const std::string& head_prefix, const nn::Policy& policy,
+                  const shardformer::Roles& roles);
 /// The keys of [lora] that define the model, for ModelSource::options.
 std::map<std::string, std::string> adapter_options(const LoraSection& lora);
 /// "r 8, alpha 16, dropout 0.1 on 24 layers: query, value; classifier is trained in full"

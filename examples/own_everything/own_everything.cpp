@@ -1,12 +1,15 @@
-// An extension with one of each: a data set, a model, a task, an optimizer, a learning-rate schedule, a pipeline
-// schedule and a callback. The file own_everything.toml selects them by name, with their own keys:
+// An extension with one of each: a data set, a model, a sharding role, a task, an optimizer, a learning-rate schedule,
+// a pipeline schedule and a callback. The file own_everything.toml selects them by name, with their own keys:
 //
 //   trireme train own_everything.toml --ranks 2 --set 'run.extensions=["/path/to/own_everything.so"]'
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/huber_loss.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/matmul.h>
 #include <ATen/ops/sin.h>
+#include <ATen/ops/softmax.h>
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
@@ -23,8 +26,12 @@
 #include "core/optim/slotwise.h"
 #include "core/pipeline/schedules.h"
 #include "core/setup/extension.h"
+#include "core/shardformer/role.h"
 #include "core/train/callback.h"
 #include "core/train/report/console.h"
+#include "shardformer/sequence/slices.h"
+#include "shardformer/tensor/collectives.h"
+#include "shardformer/tensor/features.h"
 #include "trireme.h"
 
 namespace {
@@ -33,6 +40,7 @@ namespace nn = trireme::nn;
 namespace data = trireme::data;
 namespace optim = trireme::optim;
 namespace pipeline = trireme::pipeline;
+namespace shardformer = trireme::shardformer;
 using trireme::Fields;
 
 // --- [data] name = "waves": sine waves, whose frequency and amplitude are to be found.
@@ -81,10 +89,62 @@ data::DatasetFactory waves() {
           }};
 }
 
-// --- [model] name = "wave_net": a residual MLP, whose hidden layers tensor parallelism shards.
+// --- A layer: a mixture of experts, all of which see each sample. No role of Trireme's splits such a layer.
+
+class Mixture : public nn::Unary {
+ public:
+  Mixture(std::int64_t width, std::int64_t experts) : experts_(experts) {
+    declare("gate", gate, {experts, width}, nn::Init::normal(0, 0.2));
+    declare("up", up, {experts, width, width}, nn::Init::normal(0, 0.2));
+    declare("down", down, {experts, width, width}, nn::Init::normal(0, 0.2));
+  }
+  std::int64_t experts() const { return experts_; }
+  // The weight of each expert for each sample: x [B, width] -> [B, experts].
+  static at::Tensor shares(const at::Tensor& x, const at::Tensor& gate) { return at::softmax(at::linear(x, gate), -1); }
+  // The sum over the experts that `up` and `down` hold.
+  at::Tensor sum(const at::Tensor& x, const at::Tensor& shares) const {
+    const auto each = at::matmul(at::gelu(at::matmul(x, up)), down);  // [experts, B, width]
+    return (shares.t().unsqueeze(-1) * each).sum(0);
+  }
+
+  at::Tensor gate, up, down;
+
+ protected:
+  at::Tensor compute(const at::Tensor& x, const nn::Context&) override { return sum(x, shares(x, gate)); }
+
+ private:
+  std::int64_t experts_;
+};
+
+// --- The role "experts" for it: each rank holds some of the experts, and the ranks' sums are added.
+
+std::string validate_experts(const Mixture& layer, const shardformer::ParallelSizes& sizes) {
+  if (sizes.tensor <= layer.experts()) return "";
+  return fmt::format("{} ranks cannot share {} experts of \"{}\"; choose at most {}", sizes.tensor, layer.experts(),
+                     layer.path(), layer.experts());
+}
+
+void cut_experts(Mixture& layer, const shardformer::ParallelContext& how) {
+  const auto& group = how.groups.tensor;
+  const auto mine = shardformer::units_of(layer.experts(), 1, group);
+  for (const auto* name : {"up", "down"}) layer.cut(name, 0, {mine}, group.axis());
+  layer.forward.replace([&layer, group, mine](const at::Tensor& x, const nn::Context&) {
+    // Every rank has all of x and of the gate; from its experts it gets a part of their gradients.
+    const auto whole = shardformer::sum_gradients({x, layer.gate}, group);
+    const auto shares = Mixture::shares(whole[0], whole[1]).narrow(1, mine.begin, mine.size());
+    return shardformer::sum_over(layer.sum(whole[0], shares), group);
+  });
+}
+
+shardformer::TensorRole experts() {
+  return {.rule = shardformer::rule_for<Mixture>("a mixture of experts", cut_experts, validate_experts),
+          .tokens = shardformer::TensorRole::Tokens::all_to_full};
+}
+
+// --- [model] name = "wave_net": a residual MLP, whose hidden layers and mixture tensor parallelism shards.
 
 struct NetOptions {
-  std::int64_t width = 32, depth = 2;
+  std::int64_t width = 32, depth = 2, experts = 3;
   std::int64_t points = 0, outputs = 0;  // from the data
 };
 
@@ -116,12 +176,25 @@ class Hidden : public nn::Block {
   std::shared_ptr<nn::Unary> up_, down_;
 };
 
+class Mixed : public nn::Block {
+ public:
+  Mixed(std::int64_t width, std::int64_t experts)
+      : mixture_(register_module("mixture", std::make_shared<Mixture>(width, experts))) {}
+  nn::Tensors forward(nn::Tensors inputs, const nn::Context& context) override {
+    return {inputs[0] + mixture_->forward(inputs[0], context)};
+  }
+
+ private:
+  std::shared_ptr<Mixture> mixture_;
+};
+
 class WaveNet : public nn::Model {
  public:
   explicit WaveNet(const NetOptions& o) {
     add_block(register_module("first", std::make_shared<Outer>(o.points, o.width)));
     for (std::int64_t i = 0; i < o.depth; ++i)
       add_block(register_module("hidden" + std::to_string(i), std::make_shared<Hidden>(o.width)));
+    add_block(register_module("mixed", std::make_shared<Mixed>(o.width, o.experts)));
     add_block(register_module("head", std::make_shared<Outer>(o.width, o.outputs)));
     finish();
   }
@@ -129,10 +202,12 @@ class WaveNet : public nn::Model {
 };
 
 const Fields<NetOptions>& net_fields() {
-  static const auto table = Fields<NetOptions>("model", "A residual MLP over the points of a wave.")
-                                .with("name", "wave_net")
-                                .add("width", &NetOptions::width, "Size of the hidden values.", {.min = 1, .max = 1e6})
-                                .add("depth", &NetOptions::depth, "Number of hidden blocks.", {.min = 0, .max = 1e4});
+  static const auto table =
+      Fields<NetOptions>("model", "A residual MLP over the points of a wave.")
+          .with("name", "wave_net")
+          .add("width", &NetOptions::width, "Size of the hidden values.", {.min = 1, .max = 1e6})
+          .add("depth", &NetOptions::depth, "Number of hidden blocks.", {.min = 0, .max = 1e4})
+          .add("experts", &NetOptions::experts, "Number of experts in the mixture after them.", {.min = 1, .max = 1e4});
   return table;
 }
 
@@ -140,8 +215,9 @@ class WaveNetKind : public nn::ModelKindOf<NetOptions> {
  public:
   WaveNetKind() : ModelKindOf(net_fields()) {}
   nn::Policy policy(const void*) const override {
-    return {
-        .tensor = {{"hidden*.up", nn::TensorRole::column_parallel}, {"hidden*.down", nn::TensorRole::row_parallel}}};
+    return {.tensor = {{"hidden*.up", nn::role::column_parallel},
+                       {"hidden*.down", nn::role::row_parallel},
+                       {"mixed.mixture", "experts"}}};
   }
   std::string default_task(const nn::DataSpec&) const override { return "robust_regression"; }
 
@@ -276,6 +352,7 @@ class FastestStep : public trireme::train::RunCallback {
 
 void add(trireme::train::Kinds& kinds) {
   kinds.models.add("wave_net", std::make_shared<WaveNetKind>());
+  kinds.roles.tensor.add("experts", experts());
   kinds.datasets.add(waves());
   kinds.tasks.add(robust_regression());
   kinds.optimizers.add(rmsprop());

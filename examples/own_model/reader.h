@@ -113,12 +113,12 @@ class Reader : public nn::Model {
 
 /// The layers that tensor parallelism shards. All others are whole on each rank.
 inline nn::Policy policy() {
-  using nn::TensorRole;
-  return {.tensor = {{"layer*.attention", TensorRole::attention},
-                     {"layer*.out", TensorRole::row_parallel},
-                     {"layer*.mlp_in", TensorRole::column_parallel},
-                     {"layer*.mlp_out", TensorRole::row_parallel},
-                     {"head.classifier", TensorRole::column_parallel_gather_output}}};
+  namespace role = nn::role;
+  return {.tensor = {{"layer*.attention", role::attention},
+                     {"layer*.out", role::row_parallel},
+                     {"layer*.mlp_in", role::column_parallel},
+                     {"layer*.mlp_out", role::row_parallel},
+                     {"head.classifier", role::column_parallel_gather_output}}};
 }
 
 }  // namespace reader

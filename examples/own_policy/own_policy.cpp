@@ -13,12 +13,12 @@
 
 namespace {
 
-using trireme::nn::TensorRole;
+namespace role = trireme::nn::role;
 
 trireme::nn::Policy policy() {
-  return {.tensor = {{"vit.encoder.layer.*.attention.attention", TensorRole::attention},
-                     {"vit.encoder.layer.*.attention.output.dense", TensorRole::row_parallel},
-                     {"vit.encoder.layer.*.intermediate.dense", TensorRole::column_parallel_gather_output}}};
+  return {.tensor = {{"vit.encoder.layer.*.attention.attention", role::attention},
+                     {"vit.encoder.layer.*.attention.output.dense", role::row_parallel},
+                     {"vit.encoder.layer.*.intermediate.dense", role::column_parallel_gather_output}}};
 }
 
 class OwnPolicy : public trireme::PluginWrapper {

@@ -177,34 +177,35 @@ std::vector<nn::RedundantTensor> Bert::redundant_tensors() const {
 }
 
 nn::Policy policy(Head head) {
-  using nn::SequenceRole, nn::TensorRole;
+  namespace role = nn::role;
   const std::string layer = "bert.encoder.layer.*.";
   const bool tied = head == Head::masked_lm;
-  nn::Policy policy{.tensor = {{"bert.embeddings.word_embeddings",
-                                tied ? TensorRole::classifier_head : TensorRole::vocab_parallel_embedding},
-                               {layer + "attention.self", TensorRole::attention},
-                               {layer + "attention.output.dense", TensorRole::row_parallel},
-                               {layer + "intermediate.dense", TensorRole::column_parallel},
-                               {layer + "output.dense", TensorRole::row_parallel},
-                               {tied ? "cls.predictions" : "classifier", TensorRole::classifier_head}},
-                    .sequence = {{"bert.embeddings.position_embeddings", SequenceRole::whole},
-                                 {"bert.embeddings.token_type_embeddings", SequenceRole::whole},
-                                 {"bert.embeddings.LayerNorm", SequenceRole::whole},
-                                 {"bert.embeddings.dropout", SequenceRole::scatter_tokens},
-                                 {layer + "attention.output.dropout", SequenceRole::token_wise},
-                                 {layer + "attention.output.LayerNorm", SequenceRole::token_wise},
-                                 {layer + "output.dropout", SequenceRole::token_wise},
-                                 {layer + "output.LayerNorm", SequenceRole::token_wise}}};
-  const auto add = [&](const std::string& name, SequenceRole role) { policy.sequence.push_back({name, role}); };
+  nn::Policy policy{
+      .tensor = {{"bert.embeddings.word_embeddings", tied ? role::tied_embedding : role::vocab_parallel_embedding},
+                 {layer + "attention.self", role::attention},
+                 {layer + "attention.output.dense", role::row_parallel},
+                 {layer + "intermediate.dense", role::column_parallel},
+                 {layer + "output.dense", role::row_parallel},
+                 tied ? nn::PolicyRow{"cls.predictions", role::tied_head}
+                      : nn::PolicyRow{"classifier", role::classifier_head}},
+      .sequence = {{"bert.embeddings.position_embeddings", role::whole},
+                   {"bert.embeddings.token_type_embeddings", role::whole},
+                   {"bert.embeddings.LayerNorm", role::whole},
+                   {"bert.embeddings.dropout", role::scatter_tokens},
+                   {layer + "attention.output.dropout", role::token_wise},
+                   {layer + "attention.output.LayerNorm", role::token_wise},
+                   {layer + "output.dropout", role::token_wise},
+                   {layer + "output.LayerNorm", role::token_wise}}};
+  const auto add = [&](const char* path, const char* role) { policy.sequence.push_back({path, role}); };
   if (tied) {
-    add("cls.predictions.transform.dense", SequenceRole::token_wise);
-    add("cls.predictions.transform.LayerNorm", SequenceRole::token_wise);
-    add("cls.predictions.tokens", SequenceRole::gather_tokens);
+    add("cls.predictions.transform.dense", role::token_wise);
+    add("cls.predictions.transform.LayerNorm", role::token_wise);
+    add("cls.predictions.tokens", role::gather_tokens);
     return policy;
   }
-  add(head == Head::sequence ? "bert.first_token" : "bert.all_tokens", SequenceRole::gather_tokens);
-  if (head == Head::sequence) add("bert.pooler.dense", SequenceRole::whole);
-  add("dropout", SequenceRole::whole);
+  add(head == Head::sequence ? "bert.first_token" : "bert.all_tokens", role::gather_tokens);
+  if (head == Head::sequence) add("bert.pooler.dense", role::whole);
+  add("dropout", role::whole);
   return policy;
 }
 

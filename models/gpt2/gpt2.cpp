@@ -98,21 +98,21 @@ std::vector<nn::RedundantTensor> Gpt2::redundant_tensors() const {
 }
 
 nn::Policy policy() {
-  using nn::SequenceRole, nn::TensorRole;
+  namespace role = nn::role;
   const std::string layer = "transformer.h.*.";
-  return {.tensor = {{"transformer.wte", TensorRole::classifier_head},
-                     {layer + "attn", TensorRole::attention},
-                     {layer + "attn.c_proj", TensorRole::row_parallel},
-                     {layer + "mlp.c_fc", TensorRole::column_parallel},
-                     {layer + "mlp.c_proj", TensorRole::row_parallel}},
-          .sequence = {{"transformer.wpe", SequenceRole::whole},
-                       {"transformer.drop", SequenceRole::scatter_tokens},
-                       {layer + "ln_1", SequenceRole::token_wise},
-                       {layer + "attn.resid_dropout", SequenceRole::token_wise},
-                       {layer + "ln_2", SequenceRole::token_wise},
-                       {layer + "mlp.dropout", SequenceRole::token_wise},
-                       {"transformer.ln_f", SequenceRole::token_wise},
-                       {"transformer.scored_tokens", SequenceRole::gather_tokens}}};
+  return {.tensor = {{"transformer.wte", role::tied_embedding},
+                     {layer + "attn", role::attention},
+                     {layer + "attn.c_proj", role::row_parallel},
+                     {layer + "mlp.c_fc", role::column_parallel},
+                     {layer + "mlp.c_proj", role::row_parallel}},
+          .sequence = {{"transformer.wpe", role::whole},
+                       {"transformer.drop", role::scatter_tokens},
+                       {layer + "ln_1", role::token_wise},
+                       {layer + "attn.resid_dropout", role::token_wise},
+                       {layer + "ln_2", role::token_wise},
+                       {layer + "mlp.dropout", role::token_wise},
+                       {"transformer.ln_f", role::token_wise},
+                       {"transformer.scored_tokens", role::gather_tokens}}};
 }
 
 }  // namespace trireme::models::gpt2

@@ -95,20 +95,19 @@ std::vector<nn::RedundantTensor> Llama::redundant_tensors() const {
 }
 
 nn::Policy policy(bool tied) {
-  using nn::SequenceRole, nn::TensorRole;
+  namespace role = nn::role;
   const std::string layer = "model.layers.*.";
-  nn::Policy policy{
-      .tensor = {{"model.embed_tokens", tied ? TensorRole::classifier_head : TensorRole::vocab_parallel_embedding},
-                 {layer + "self_attn", TensorRole::attention},
-                 {layer + "self_attn.o_proj", TensorRole::row_parallel},
-                 {layer + "mlp", TensorRole::column_parallel},
-                 {layer + "mlp.down_proj", TensorRole::row_parallel}},
-      .sequence = {{"model.embed_tokens", SequenceRole::scatter_tokens},
-                   {layer + "input_layernorm", SequenceRole::token_wise},
-                   {layer + "post_attention_layernorm", SequenceRole::token_wise},
-                   {"model.norm", SequenceRole::token_wise},
-                   {"model.scored_tokens", SequenceRole::gather_tokens}}};
-  if (!tied) policy.tensor.push_back({"lm_head", TensorRole::classifier_head});
+  nn::Policy policy{.tensor = {{"model.embed_tokens", tied ? role::tied_embedding : role::vocab_parallel_embedding},
+                               {layer + "self_attn", role::attention},
+                               {layer + "self_attn.o_proj", role::row_parallel},
+                               {layer + "mlp", role::gated_column_parallel},
+                               {layer + "mlp.down_proj", role::row_parallel}},
+                    .sequence = {{"model.embed_tokens", role::scatter_tokens},
+                                 {layer + "input_layernorm", role::token_wise},
+                                 {layer + "post_attention_layernorm", role::token_wise},
+                                 {"model.norm", role::token_wise},
+                                 {"model.scored_tokens", role::gather_tokens}}};
+  if (!tied) policy.tensor.push_back({"lm_head", role::classifier_head});
   return policy;
 }
 

@@ -11,7 +11,6 @@
 #include "plugins/hybrid_parallel/pipelined.h"
 #include "shardformer/apply.h"
 #include "shardformer/tensor/collectives.h"
-#include "shardformer/validate.h"
 
 namespace trireme::plugins {
 namespace {
@@ -24,18 +23,19 @@ struct Problem {
   const char* key = "tp_size";
 };
 
-std::string problem_of(const ModelSource& source, const shardformer::ParallelSizes& sizes) {
+std::string problem_of(const ModelSource& source, const shardformer::ParallelSizes& sizes,
+                       const shardformer::Roles& roles) {
   if (sizes.tensor == 1 && sizes.mode == Sequence::none) return "";
   if (source.policy.empty())
     return "this model has no policy for tensor or sequence parallelism; use data, ZeRO or pipeline parallelism, with "
            "tp_size = 1 and no sequence_parallelism_mode (a C++ program can set ModelSource::policy)";
-  return shardformer::validate(*source.model, source.policy, sizes);
+  return shardformer::validate(*source.model, source.policy, sizes, roles);
 }
 
-Problem validate(const ModelSource& source, const shardformer::ParallelSizes& sizes) {
-  if (auto text = problem_of(source, {sizes.tensor, Sequence::none, 1}); !text.empty()) return {std::move(text)};
+Problem validate(const ModelSource& source, const shardformer::ParallelSizes& sizes, const shardformer::Roles& roles) {
+  if (auto text = problem_of(source, {sizes.tensor, Sequence::none, 1}, roles); !text.empty()) return {std::move(text)};
   const bool own = sizes.mode != Sequence::none && !shardformer::reuses_tensor(sizes.mode);
-  return {problem_of(source, sizes), own ? "sp_size" : "sequence_parallelism_mode"};
+  return {problem_of(source, sizes, roles), own ? "sp_size" : "sequence_parallelism_mode"};
 }
 
 std::vector<std::int64_t> sizes_of(const std::vector<pipeline::Stage>& stages) {
@@ -116,13 +116,13 @@ void HybridParallel::check(const RunSettings& run) const {
 }
 
 void HybridParallel::set_kinds(const PluginKinds& kinds) {
-  schedules_ = kinds.pipeline_schedules;
+  kinds_ = kinds;
   for (auto& field : fields_.fields)
-    if (field.key == "pp_style") field.rules.choices = schedules_.names();
+    if (field.key == "pp_style") field.rules.choices = kinds.pipeline_schedules.names();
 }
 
 pipeline::Plan HybridParallel::plan() const {
-  return {options_.pp_style, static_cast<int>(options_.num_model_chunks.value_or(0)), schedules_};
+  return {options_.pp_style, static_cast<int>(options_.num_model_chunks.value_or(0)), kinds_.pipeline_schedules};
 }
 
 void HybridParallel::prove_schedule(const config::Table* section, const TrainOptions& train, std::int64_t share) const {
@@ -144,11 +144,12 @@ void HybridParallel::prove_schedule(const config::Table* section, const TrainOpt
 void HybridParallel::check_model(const ModelSource& source, const RunSettings& run) const {
   const auto* section = run.section;
   const auto& o = options_;
-  const auto why = validate(source, {static_cast<int>(o.tp_size), mode_of(o), static_cast<int>(sp_of(o))});
+  const auto why =
+      validate(source, {static_cast<int>(o.tp_size), mode_of(o), static_cast<int>(sp_of(o))}, kinds_.roles);
   if (!why.text.empty()) config::fail(section, why.key, why.text);
-  if (o.tp_size > 1 && !o.parallel_output && shardformer::classes_of(*source.model, source.policy) == 0)
+  if (o.tp_size > 1 && !o.parallel_output && shardformer::classes_of(*source.model, source.policy, kinds_.roles) == 0)
     config::fail(section, "parallel_output",
-                 "has no effect: the policy gives no layer the role classifier_head; remove it");
+                 "has no effect: the policy gives no layer the role classifier_head or tied_embedding; remove it");
   auto own = run;
   own.train = with_own_options(*this, run.train);
   const auto& kernels = own.train.kernels;
@@ -205,8 +206,9 @@ comm::Axes HybridParallel::axes(int world_size) const {
 }
 
 /// How to use logits that are sharded over the ranks; empty if the loss takes none, or the policy names none.
-static ShardedLogits sharded_logits_of(const ModelSource& source, const comm::Group& tp) {
-  const auto classes = shardformer::classes_of(*source.model, source.policy);
+static ShardedLogits sharded_logits_of(const ModelSource& source, const shardformer::Roles& roles,
+                                       const comm::Group& tp) {
+  const auto classes = shardformer::classes_of(*source.model, source.policy, roles);
   if (!source.sharded_logits || classes < 2) return {};
   // With two or more classes a rank's part is never complete, so the size of the last dim shows what the logits are.
   return {
@@ -245,7 +247,7 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
   const auto options = with_section(*this, options_, given);
   const auto &pp = mesh.group("pp"), &tp = mesh.group("tp");
   shardformer::ParallelGroups cut{tp, mode_of(options_), mesh.group("sp"), false, overlaps_sequence(options_)};
-  const auto why = validate(source, cut.sizes());
+  const auto why = validate(source, cut.sizes(), kinds_.roles);
   if (!why.text.empty()) throw ConfigError(fmt::format("plugin.hybrid_parallel.{}: {}", why.key, why.text));
   prove_schedule(nullptr, options.train,  // a program has not called check()
                  share_of(options.train, mesh.group(&comm::AxisKind::splits_samples).size()));
@@ -254,9 +256,9 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
   if (tp.size() * pp.size() > 1) agree_on_values(*source.model, mesh.world().group(), mesh.world().device());
   ShardedLogits sharded_logits;
   if (tp.size() > 1 || mode_of(options_) != Sequence::none) {
-    if (options_.parallel_output && tp.size() > 1) sharded_logits = sharded_logits_of(source, tp);
+    if (options_.parallel_output && tp.size() > 1) sharded_logits = sharded_logits_of(source, kinds_.roles, tp);
     cut.parallel_loss = sharded_logits.cross_entropy != nullptr;
-    shardformer::apply(*source.model, source.policy, cut);
+    shardformer::apply(*source.model, source.policy, cut, kinds_.roles);
   }
   const auto zero3 = zero3_of(options_);
   ShardedPlan plan{.stage = static_cast<int>(options_.zero_stage),

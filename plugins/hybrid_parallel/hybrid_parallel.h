@@ -42,7 +42,7 @@ class HybridParallel : public PluginOf<HybridParallelOptions> {
   [[nodiscard]] std::int64_t microbatches_of_all(const TrainOptions& train) const;
   /// The stages of all ranks; one stage without a pipeline.
   [[nodiscard]] std::vector<pipeline::Stage> stages_of(nn::Model& model) const;
-  pipeline::Schedules schedules_ = pipeline::all_schedules();
+  PluginKinds kinds_{};
 };
 
 }  // namespace trireme::plugins

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "core/pipeline/schedules.h"
+#include "core/shardformer/groups.h"
 #include "plugins/sharded.h"
-#include "shardformer/groups.h"
 
 namespace trireme::plugins {
 

@@ -1,12 +1,20 @@
-#include "shardformer/tensor/attention.h"
+// The role attention: the heads of an attention layer, and its tokens, are sharded over ranks. In the modes with a
+// separate axis, q, k and v are slices of the tokens.
+//
+// Keys and values of heads that are fewer than the ranks: a rank holds some rows of their weights, and needs the heads
+// of its queries, which other ranks need too. The weights are all-gathered in the forward pass, and their gradients
+// reduce-scattered: together as much as an all-reduce of the gradients.
+#include "core/nn/layers/attention.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
+#include <fmt/format.h>
 
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/nn/layers/attention.h"
+#include "core/nn/policy.h"
+#include "shardformer/roles.h"
 #include "shardformer/sequence/head_exchange.h"
 #include "shardformer/sequence/ring_attention.h"
 #include "shardformer/sequence/sequence.h"
@@ -143,8 +151,6 @@ void set_local_attention(SelfAttention& attention, shard::Range heads) {
   });
 }
 
-}  // namespace
-
 void cut_attention(SelfAttention& attention, const ParallelContext& how) {
   const auto& groups = how.groups;
   const auto mine = shard::split(attention.heads(), groups.tensor.size(), groups.tensor.rank());
@@ -156,6 +162,26 @@ void cut_attention(SelfAttention& attention, const ParallelContext& how) {
       [group = groups.sequence](const Context& context) { return local_tokens(context.tokens, group).begin; });
   if (groups.mode == Sequence::ring_attn) return set_ring_attention(attention, mine, groups);
   set_all_to_all_attention(attention, mine, groups.sequence);
+}
+
+std::string validate_attention(const SelfAttention& attention, const ParallelSizes& sizes) {
+  const auto heads = attention.heads();
+  if (heads < sizes.tensor)
+    return fmt::format("{} ranks cannot share {} attention heads; choose at most {}", sizes.tensor, heads, heads);
+  if (sizes.mode == Sequence::all_to_all && heads / sizes.tensor < sizes.sequence)
+    return fmt::format(
+        "all_to_all needs an attention head for each of {} ranks, but {} {}; choose sp_size at most {}, or the mode "
+        "ring_attn",
+        sizes.sequence, sizes.tensor > 1 ? "a tensor-parallel rank has only" : "there are only", heads / sizes.tensor,
+        heads / sizes.tensor);
+  return "";
+}
+
+}  // namespace
+
+void add_attention_role(Roles& roles) {
+  roles.tensor.add(nn::role::attention,
+                   {.rule = rule_for<SelfAttention>("an attention layer", cut_attention, validate_attention)});
 }
 
 }  // namespace trireme::shardformer

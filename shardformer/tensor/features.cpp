@@ -2,6 +2,8 @@
 
 #include "core/base/error.h"
 #include "core/nn/layers/dropout.h"
+#include "core/nn/policy.h"
+#include "shardformer/roles.h"
 #include "shardformer/sequence/slices.h"
 
 namespace trireme::shardformer {
@@ -20,7 +22,7 @@ nn::Elements slice_of_features(const at::Tensor& x, shard::Range mine, std::int6
           .stride = width};
 }
 
-void cut_dropout(nn::Dropout& dropout, const ParallelContext& how) {
+static void cut_dropout(nn::Dropout& dropout, const ParallelContext& how) {
   dropout.mask_slice.replace([path = dropout.path(), how](const at::Tensor& x, const nn::Context& context) {
     const auto& [groups, features] = how;
     if (features->by.empty() || x.size(-1) != features->mine.size())
@@ -31,6 +33,10 @@ void cut_dropout(nn::Dropout& dropout, const ParallelContext& how) {
           path));
     return slice_of_features(x, features->mine, features->width, context, groups);
   });
+}
+
+void add_dropout_role(Roles& roles) {
+  roles.tensor.add(nn::role::sharded_dropout, {.rule = rule_for<nn::Dropout>("a dropout", cut_dropout)});
 }
 
 void refuse_sharded_features(nn::Dropout& dropout, const ParallelContext& how) {

@@ -5,11 +5,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <memory>
-#include <string>
 
 #include "core/shard/placement.h"
-#include "shardformer/groups.h"
+#include "core/shardformer/role.h"
 
 namespace trireme::nn {
 class Dropout;
@@ -19,19 +17,6 @@ struct Elements;
 
 namespace trireme::shardformer {
 
-/// The features that this rank holds after the last sharded layer that ran.
-struct ShardedFeatures {
-  std::string by;  ///< path of the layer that sharded them; "" when they are not sharded
-  shard::Range mine{};
-  std::int64_t width = 0;
-};
-
-/// The setting in which the ranks of a tensor-parallel layer compute.
-struct ParallelContext {
-  ParallelGroups groups;
-  std::shared_ptr<ShardedFeatures> features;
-};
-
 /// This rank's share of `size` features, in whole units.
 shard::Range units_of(std::int64_t size, std::int64_t unit, const comm::Group& group);
 
@@ -39,8 +24,6 @@ shard::Range units_of(std::int64_t size, std::int64_t unit, const comm::Group& g
 nn::Elements slice_of_features(const at::Tensor& x, shard::Range mine, std::int64_t width, const nn::Context& context,
                                const ParallelGroups& groups);
 
-/// The role sharded_dropout.
-void cut_dropout(nn::Dropout& dropout, const ParallelContext& how);
 /// For a Dropout without a role, which draws the mask of full tensors: it must not be given sharded features.
 void refuse_sharded_features(nn::Dropout& dropout, const ParallelContext& how);
 

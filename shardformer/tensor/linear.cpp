@@ -4,10 +4,14 @@
 #include <ATen/ops/linear.h>
 
 #include "core/base/error.h"
+#include "core/nn/layers/gated_linear.h"
 #include "core/nn/layers/lora.h"
+#include "core/nn/policy.h"
+#include "shardformer/roles.h"
 #include "shardformer/sequence/ring_products.h"
 #include "shardformer/sequence/slices.h"
 #include "shardformer/tensor/collectives.h"
+#include "shardformer/tensor/features.h"
 #include "shardformer/tensor/lora.h"
 
 namespace trireme::shardformer {
@@ -46,6 +50,8 @@ std::vector<at::Tensor> products(const at::Tensor& x, const std::vector<Branch>&
              : column_products(x, branches, group);
 }
 
+namespace {
+
 void cut_column(Linear& linear, const ParallelContext& how) {
   const ShardedFeatures local_features{linear.path(), cut_outputs(linear, how.groups.tensor), linear.options().out};
   cut_column_adapter(linear, how.groups);
@@ -58,7 +64,7 @@ void cut_column(Linear& linear, const ParallelContext& how) {
   });
 }
 
-void cut_column(nn::GatedLinear& gated, const ParallelContext& how) {
+void cut_gated(nn::GatedLinear& gated, const ParallelContext& how) {
   auto& group = gated.projections;
   const auto& o = group.parts().front()->options();
   const ShardedFeatures local_features{gated.path(), units_of(o.out, o.out_unit, how.groups.tensor), o.out};
@@ -106,6 +112,30 @@ void cut_row(Linear& linear, const ParallelContext& how) {
     const bool sums = linear.bias.defined() && reuses_tensor(how.groups.mode);
     return linear.finish(y, sums ? sum_gradients({linear.bias}, how.groups.tensor).front() : linear.bias);
   });
+}
+
+}  // namespace
+
+void add_linear_roles(Roles& roles) {
+  namespace role = nn::role;
+  using Tokens = TensorRole::Tokens;
+  const auto linear = [](std::function<void(Linear&, const ParallelContext&)> cut) {
+    return rule_for<Linear>("a linear layer", std::move(cut));
+  };
+  const auto gathered = [&](bool is_head) {
+    return linear([is_head](Linear& layer, const ParallelContext& how) {
+      cut_column_gathered(layer, how.groups.tensor, is_head && how.groups.parallel_loss);
+    });
+  };
+  const auto classes = [](const nn::Layer& layer) {
+    const auto& o = dynamic_cast<const Linear&>(layer).options();
+    return o.out_unit == 1 ? o.out : 0;
+  };
+  roles.tensor.add(role::column_parallel, {linear(cut_column)})
+      .add(role::gated_column_parallel, {rule_for<nn::GatedLinear>("a gated linear layer", cut_gated)})
+      .add(role::row_parallel, {linear(cut_row)})
+      .add(role::column_parallel_gather_output, {gathered(false), Tokens::all_to_full})
+      .add(role::classifier_head, {gathered(true), Tokens::all, /*is_head=*/true, classes});
 }
 
 }  // namespace trireme::shardformer

@@ -4,20 +4,10 @@
 
 #include <vector>
 
-#include "core/nn/layers/gated_linear.h"
+#include "core/shardformer/role.h"
 #include "shardformer/tensor/column.h"
-#include "shardformer/tensor/features.h"
 
 namespace trireme::shardformer {
-
-/// The role column_parallel. Both halves of a gated layer are sharded together.
-void cut_column(nn::Linear& linear, const ParallelContext& how);
-void cut_column(nn::GatedLinear& gated, const ParallelContext& how);
-/// The role column_parallel_gather_output, and classifier_head. `parallel_in_training`: in training the outputs stay
-/// sharded.
-void cut_column_gathered(nn::Linear& linear, const comm::Group& group, bool parallel_in_training);
-/// The role row_parallel.
-void cut_row(nn::Linear& linear, const ParallelContext& how);
 
 /// x W^T, summed over the ranks: x [..., part of in] -> this rank's slice of the tokens, or all of them.
 at::Tensor row_product(const at::Tensor& x, const at::Tensor& weight, const ParallelGroups& groups);

@@ -11,14 +11,12 @@ namespace {
 
 using nn::Context;
 using nn::LoraAdapter;
-using nn::SequenceRole;
 
 /// A and the dropout, if x is a slice of the tokens.
 void cut_adapter_input(const LoraAdapter& adapter, const ParallelGroups& groups) {
   if (groups.mode == Sequence::none) return;
-  const bool sums = reuses_tensor(groups.mode);
-  for (nn::Unary* part : {static_cast<nn::Unary*>(adapter.a.get()), static_cast<nn::Unary*>(adapter.dropout.get())})
-    cut_tokens(*part, SequenceRole::token_wise, groups.slices(), sums);
+  cut_token_wise(*adapter.a, groups);
+  cut_token_wise(*adapter.dropout, groups);
 }
 
 }  // namespace
@@ -50,12 +48,7 @@ void cut_row_adapter(const nn::Linear& linear, shard::Range mine, const Parallel
   a->forward.replace([weight_of = a.get(), groups](const at::Tensor& x, const Context&) {
     return row_product(x, weight_of->weight, groups);
   });
-  if (reuses_tensor(groups.mode)) cut_tokens(*b, SequenceRole::token_wise, groups.tensor, /*sums=*/true);
-}
-
-void cut_token_wise_adapter(const nn::Linear& linear, const comm::Group& group, bool sums) {
-  if (linear.adapter() == nullptr) return;
-  for (auto* part : linear.adapter()->parts()) cut_tokens(*part, SequenceRole::token_wise, group, sums);
+  if (reuses_tensor(groups.mode)) cut_token_wise(*b, groups);
 }
 
 void add_adapter_outputs(std::vector<at::Tensor>& y, const std::vector<nn::LinearGroup::OutputAdapter>& adapters,

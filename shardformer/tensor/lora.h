@@ -25,10 +25,6 @@ void cut_gathered_adapter(const nn::Linear& linear, const comm::Group& group);
 void cut_column_adapter(const nn::Linear& linear, const ParallelGroups& groups);
 /// For a row-parallel layer, of whose inputs this rank holds the range `mine`.
 void cut_row_adapter(const nn::Linear& linear, shard::Range mine, const ParallelGroups& groups);
-/// For a layer without a role in tensor parallelism, which is given slices of the tokens
-/// (shardformer/sequence/sequence.h).
-void cut_token_wise_adapter(const nn::Linear& linear, const comm::Group& group, bool sums);
-
 /// Adds to each output y of attention's projections what its adapter adds, for the tokens that its branch reads.
 void add_adapter_outputs(std::vector<at::Tensor>& y, const std::vector<nn::LinearGroup::OutputAdapter>& adapters,
                          const std::vector<Branch>& branches, const at::Tensor& x, const nn::Context& context,

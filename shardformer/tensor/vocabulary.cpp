@@ -1,13 +1,24 @@
-#include "shardformer/tensor/vocabulary.h"
-
+// Vocabulary-parallel embedding: each rank holds the embeddings of some of the token ids. Shoeybi et al.,
+// "Megatron-LM", 2019, section 3.
+//
+//   look-up   y = sum_r y_r            y_r: the embeddings of the token ids that rank r holds, zeros for the others
+//   scores    [x W_0^T, x W_1^T, ...]  or only this rank's part, for a loss of sharded logits
+//   (core/nn/layers/chunked_cross_entropy.h)
+//
+// Communication: an all-reduce of the embeddings in the forward pass, an all-reduce of x's gradient in the backward
+// pass of the scores, and an all-gather of the scores if they are gathered.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/zeros.h>
 
+#include "core/nn/layers/embedding.h"
 #include "core/nn/layers/index_checks.h"
+#include "core/nn/policy.h"
 #include "core/shard/placement.h"
+#include "shardformer/roles.h"
 #include "shardformer/tensor/collectives.h"
 #include "shardformer/tensor/column.h"
+#include "shardformer/tensor/features.h"
 
 namespace trireme::shardformer {
 namespace {
@@ -26,9 +37,8 @@ at::Tensor look_up(const at::Tensor& token_ids, const at::Tensor& weight, shard:
          is_local.unsqueeze(-1);
 }
 
-}  // namespace
-
-void cut_vocabulary(nn::Embedding& embedding, const comm::Group& group, bool parallel_in_training) {
+/// `parallel_in_training`: in training the scores stay sharded.
+void cut_embedding(nn::Embedding& embedding, const comm::Group& group, bool parallel_in_training) {
   const auto vocabulary = embedding.options().vocabulary;
   const auto mine = shard::split(vocabulary, group.size(), group.rank());
   embedding.cut("weight", 0, {mine}, group.axis());
@@ -43,9 +53,27 @@ void cut_vocabulary(nn::Embedding& embedding, const comm::Group& group, bool par
   });
 }
 
-void cut_vocabulary(nn::TiedHead& head, const comm::Group& group) {
-  const auto vocabulary = head.embedding().options().vocabulary;
-  head.cut("bias", 0, {shard::split(vocabulary, group.size(), group.rank())}, group.axis());
+}  // namespace
+
+void add_vocabulary_roles(Roles& roles) {
+  using nn::Embedding;
+  using Tokens = TensorRole::Tokens;
+  const auto embedding = [](bool is_head) {
+    return rule_for<Embedding>("an embedding", [is_head](Embedding& layer, const ParallelContext& how) {
+      cut_embedding(layer, how.groups.tensor, is_head && how.groups.parallel_loss);
+    });
+  };
+  const auto vocabulary = [](const nn::Layer& layer) {
+    return dynamic_cast<const Embedding&>(layer).options().vocabulary;
+  };
+  // The bias of a head is sharded with its embedding's vectors.
+  const auto cut_head = [](nn::TiedHead& head, const ParallelContext& how) {
+    const auto& group = how.groups.tensor;
+    head.cut("bias", 0, {units_of(head.embedding().options().vocabulary, 1, group)}, group.axis());
+  };
+  roles.tensor.add(nn::role::vocab_parallel_embedding, {embedding(false), Tokens::all_to_full})
+      .add(nn::role::tied_embedding, {embedding(true), Tokens::all_to_full, /*is_head=*/true, vocabulary})
+      .add(nn::role::tied_head, {rule_for<nn::TiedHead>("a tied head", cut_head), Tokens::all, /*is_head=*/true});
 }
 
 }  // namespace trireme::shardformer

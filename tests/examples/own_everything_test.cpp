@@ -35,7 +35,7 @@ TEST(OwnEverything, TrainsFromAFileAndIsEvaluated) {
                            "alpha = 0.95", "name = \"inverse_sqrt\"", "extensions = [\"" OWN_EVERYTHING "\"]"})
     EXPECT_NE(resolved.find(line), std::string::npos) << line << "\n" << resolved;
   EXPECT_NE(run.out.find("fastest   a step in "), std::string::npos) << run.out;
-  const auto last = run.out.substr(run.out.find("best "));
+  const auto last = run.out.substr(run.out.find("last "));
   const auto close = last.substr(last.find("close "), last.find(" %") - last.find("close "));
   const auto eval = trireme({"eval", "runs/own_everything", "--ranks", "2"}, folder.path());
   ASSERT_EQ(eval.code, 0) << eval.err;
@@ -68,6 +68,8 @@ TEST(OwnEverything, ExplainsAndChecksItsKeys) {
   };
   refused({"train.delta=0"}, "train.delta=0: it must be above 0");
   refused({"data.noize=1"}, "no key \"noize\" in [data]; did you mean \"noise\"?");
+  refused({"model.experts=1", "parallel.tp=2"},
+          "parallel.tp=2: 2 ranks cannot share 1 experts of \"mixed.mixture\"; choose at most 1");
   refused({"data.flip=true"}, "has no effect with name = \"waves\"; remove it, or set name to cifar10 or ");
   refused({"optimizer.name=rmspro"},
           "must be one of hybrid_adam, lamb, lars, lion, rmsprop, sgd; did you mean \"rmsprop\"?");
@@ -95,7 +97,7 @@ TEST(OwnEverything, DocumentShowsItsCode) {
   const auto code = read("examples/own_everything/own_everything.cpp");
   auto shown = code_blocks(read("docs/extensions.md"), "cpp");
   for (auto& block : code_blocks(read("docs/pipeline.md"), "cpp")) shown.push_back(std::move(block));
-  EXPECT_EQ(shown.size(), 3U);
+  EXPECT_EQ(shown.size(), 6U);
   for (const auto& block : shown) EXPECT_NE(code.find(block), std::string::npos) << block;
 }
 

@@ -270,8 +270,7 @@ TEST(HybridRules, ADropoutOfShardedFeaturesNeedsItsRole) {
        hybrid_cases({{2, 0}}, {Case{.name = "inside", .dropout = 0.2, .vocabulary = Case::Vocabulary::untied}})) {
     Booster booster(world(), make_plugin(c), make_options(c));
     auto inputs = make_inputs(c);
-    std::erase_if(inputs.source.policy.tensor,
-                  [](const auto& row) { return row.role == nn::TensorRole::sharded_dropout; });
+    std::erase_if(inputs.source.policy.tensor, [](const auto& row) { return row.role == nn::role::sharded_dropout; });
     auto run = booster.boost(std::move(inputs));
     run.loader->start_epoch(0);
     try {

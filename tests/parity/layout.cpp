@@ -34,17 +34,16 @@ std::unique_ptr<Plugin> make_plugin(const Case& c) {
 
 /// The policy of the case's model; a ViT inside another model has other layer names.
 static nn::Policy make_policy(const Case& c) {
-  using nn::SequenceRole, nn::TensorRole;
+  namespace role = nn::role;
   if (c.adapted) return {};
   if (c.vocabulary != Case::Vocabulary::none) {
     const bool tied = c.vocabulary == Case::Vocabulary::tied;
-    nn::Policy policy{
-        .tensor = {{"mix*.attention", TensorRole::attention},
-                   {"mix*.inner", TensorRole::sharded_dropout},
-                   {"mix*.dense", TensorRole::row_parallel},
-                   {"words", tied ? TensorRole::classifier_head : TensorRole::vocab_parallel_embedding}},
-        .sequence = {{"first.dropout", SequenceRole::scatter_tokens}, {"last.first", SequenceRole::gather_tokens}}};
-    if (!tied) policy.tensor.push_back({"head", TensorRole::classifier_head});
+    nn::Policy policy{.tensor = {{"mix*.attention", role::attention},
+                                 {"mix*.inner", role::sharded_dropout},
+                                 {"mix*.dense", role::row_parallel},
+                                 {"words", tied ? role::tied_embedding : role::vocab_parallel_embedding}},
+                      .sequence = {{"first.dropout", role::scatter_tokens}, {"last.first", role::gather_tokens}}};
+    if (!tied) policy.tensor.push_back({"head", role::classifier_head});
     return policy;
   }
   auto policy = models::all_models().at("vit")->policy(nullptr);
@@ -52,10 +51,10 @@ static nn::Policy make_policy(const Case& c) {
     for (auto& row : policy.tensor) row.layer = "inner." + row.layer;
     for (auto& row : policy.sequence) row.layer = "inner." + row.layer;
   }
-  if (c.twice && c.sequence) policy.sequence.push_back({"shared.linear", SequenceRole::token_wise});
-  if (c.twice && !c.sequence) policy.tensor.push_back({"shared.linear", TensorRole::column_parallel_gather_output});
-  if (c.rare) policy.sequence.push_back({"rare.linear", SequenceRole::token_wise});
-  if (c.unused_block) policy.sequence.push_back({"bystander.linear", SequenceRole::whole});
+  if (c.twice && c.sequence) policy.sequence.push_back({"shared.linear", role::token_wise});
+  if (c.twice && !c.sequence) policy.tensor.push_back({"shared.linear", role::column_parallel_gather_output});
+  if (c.rare) policy.sequence.push_back({"rare.linear", role::token_wise});
+  if (c.unused_block) policy.sequence.push_back({"bystander.linear", role::whole});
   return policy;
 }
 

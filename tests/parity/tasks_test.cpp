@@ -80,9 +80,9 @@ class ParityTasks : public testing::TestWithParam<TaskLayout> {};
 
 TEST_P(ParityTasks, TheLossIsTheMeanOverTheGlobalBatch) {
   if (!GetParam().fits(world().size())) GTEST_SKIP() << "needs another number of ranks";
-  const nn::Policy policy{.tensor = {{"ids", nn::TensorRole::classifier_head},
-                                     {"mix*.up", nn::TensorRole::column_parallel},
-                                     {"mix*.down", nn::TensorRole::row_parallel}}};
+  const nn::Policy policy{.tensor = {{"ids", nn::role::tied_embedding},
+                                     {"mix*.up", nn::role::column_parallel},
+                                     {"mix*.down", nn::role::row_parallel}}};
   for (const auto& task : tasks::all_tasks().names()) {
     SCOPED_TRACE(task);
     const auto make = [&] { return std::make_shared<Tagger>(/*tokens=*/task.ends_with("_lm")); };

@@ -157,23 +157,23 @@ class Transformer : public nn::Model {
 
 /// In a modern kind the embedding, which is sharded too, scatters the tokens.
 nn::Policy policy_of(const Kind& kind) {
-  using nn::SequenceRole, nn::TensorRole;
-  nn::Policy policy{.tensor = {{"layer*.attention", TensorRole::attention},
-                               {"layer*.out", TensorRole::row_parallel},
-                               {"layer*.up", TensorRole::column_parallel},
-                               {"layer*.down", TensorRole::row_parallel},
-                               {"ids", kind.tied ? TensorRole::classifier_head : TensorRole::vocab_parallel_embedding}},
-                    .sequence = {{kind.modern ? "ids" : "embed.dropout", SequenceRole::scatter_tokens},
-                                 {"layer*.norm1", SequenceRole::token_wise},
-                                 {"layer*.dropout", SequenceRole::token_wise},
-                                 {"layer*.norm2", SequenceRole::token_wise},
-                                 {"norm", SequenceRole::token_wise},
-                                 {"read", SequenceRole::gather_tokens}}};
+  namespace role = nn::role;
+  nn::Policy policy{.tensor = {{"layer*.attention", role::attention},
+                               {"layer*.out", role::row_parallel},
+                               {"layer*.up", kind.modern ? role::gated_column_parallel : role::column_parallel},
+                               {"layer*.down", role::row_parallel},
+                               {"ids", kind.tied ? role::tied_embedding : role::vocab_parallel_embedding}},
+                    .sequence = {{kind.modern ? "ids" : "embed.dropout", role::scatter_tokens},
+                                 {"layer*.norm1", role::token_wise},
+                                 {"layer*.dropout", role::token_wise},
+                                 {"layer*.norm2", role::token_wise},
+                                 {"norm", role::token_wise},
+                                 {"read", role::gather_tokens}}};
   if (kind.modern)
-    policy.sequence.push_back({"embed.dropout", SequenceRole::token_wise});
+    policy.sequence.push_back({"embed.dropout", role::token_wise});
   else
-    policy.sequence.push_back({"embed", SequenceRole::whole});
-  if (!kind.tied) policy.tensor.push_back({"head", TensorRole::classifier_head});
+    policy.sequence.push_back({"embed", role::whole});
+  if (!kind.tied) policy.tensor.push_back({"head", role::classifier_head});
   return policy;
 }
 

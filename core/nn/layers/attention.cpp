@@ -192,6 +192,13 @@ SelfAttention::SelfAttention(const Options& given)
   register_module("dropout", dropout);
 }
 
+std::vector<Unary*> SelfAttention::sharded_parts() const {
+  auto parts = projections.layers();
+  parts.push_back(dropout.get());
+  if (query_norm) parts.insert(parts.end(), {query_norm.get(), key_norm.get()});
+  return parts;
+}
+
 bool SelfAttention::reads(const std::string& side_input) const {
   return side_input == options_.mask || (options_.rotary && side_input == options_.rotary->options().positions);
 }

@@ -109,6 +109,7 @@ class SelfAttention : public Layer {
   /// a rank that holds every key-value head but only some query heads replaces it.
   Replaceable<at::Tensor(const at::Tensor& x)> expand_key_value_heads;
 
+  [[nodiscard]] std::vector<Unary*> sharded_parts() const override;
   [[nodiscard]] bool can_recompute() const override { return true; }
   void set_recompute(bool on) override { recompute_ = on; }
 

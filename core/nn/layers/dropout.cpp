@@ -26,6 +26,12 @@ at::Tensor Dropout::mask(const Context& context, const Elements& elements, c10::
   return dropout_mask(dropout_key(context.seed, context.step, path()), p_, context.sample_ids, elements, device);
 }
 
+void Dropout::set_first_token(std::function<std::int64_t(const Context& context)> first) {
+  mask_slice.replace([first = std::move(first)](const at::Tensor& x, const Context& context) {
+    return slice_from(x, first(context));
+  });
+}
+
 Elements Dropout::slice_from(const at::Tensor& x, std::int64_t begin) {
   std::int64_t of_index = 1;  // elements per index of dim 1
   for (std::int64_t d = 2; d < x.dim(); ++d) of_index *= x.size(d);

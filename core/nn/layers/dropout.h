@@ -14,6 +14,7 @@ class Dropout : public Unary {
   explicit Dropout(double p);
   /// Which elements of the full tensor are in x: all. A rank that holds a part of each sample's tensor replaces it.
   Replaceable<Elements(const at::Tensor& x, const Context& context)> mask_slice;
+  void set_first_token(std::function<std::int64_t(const Context& context)> first) override;
   /// The elements of an x that is a slice of dim 1 of the full tensor and begins at its index `begin`.
   static Elements slice_from(const at::Tensor& x, std::int64_t begin);
   [[nodiscard]] bool active(const Context& context) const { return context.training && p_ > 0; }

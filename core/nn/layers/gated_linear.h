@@ -21,6 +21,7 @@ class GatedLinear : public Unary {
   explicit GatedLinear(const Options& options);
 
   [[nodiscard]] bool can_recompute() const override { return true; }
+  [[nodiscard]] std::vector<Unary*> sharded_parts() const override { return projections.layers(); }
 
   LinearGroup projections;  ///< gate and up
 

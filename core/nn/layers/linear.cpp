@@ -35,6 +35,8 @@ void Linear::set_adapter(std::shared_ptr<const LoraAdapter> adapter) {
   add("lora_dropout", adapter_->dropout);
 }
 
+std::vector<Unary*> Linear::sharded_parts() const { return adapter_ ? adapter_->parts() : std::vector<Unary*>(); }
+
 at::Tensor Linear::adapted(const at::Tensor& product, const at::Tensor& x, const Context& context) const {
   return adapter_ ? product + adapter_->b->forward(adapter_->reduce(x, context), context) : product;
 }

@@ -42,6 +42,7 @@ class Linear : public Unary {
   void set_adapter(std::shared_ptr<const LoraAdapter> adapter);
   /// Null when the layer has none.
   [[nodiscard]] const LoraAdapter* adapter() const { return adapter_.get(); }
+  [[nodiscard]] std::vector<Unary*> sharded_parts() const override;  ///< those of the adapter
   /// The product x W^T with what the adapter adds to it, if there is one. Goes before finish().
   [[nodiscard]] at::Tensor adapted(const at::Tensor& product, const at::Tensor& x, const Context& context) const;
 

@@ -35,6 +35,12 @@ LinearGroup::LinearGroup(std::shared_ptr<Linear> layer, std::vector<std::int64_t
   sizes_ = std::move(sizes);
 }
 
+std::vector<Unary*> LinearGroup::layers() const {
+  std::vector<Unary*> out;
+  for (const auto& part : parts_) out.push_back(part.get());
+  return out;
+}
+
 void LinearGroup::cut(const std::vector<shard::Range>& rows, const std::string& axis) {
   TRIREME_CHECK(rows.size() == sizes_.size(), "{} ranges for {} outputs", rows.size(), sizes_.size());
   const auto cut_layer = [&](Linear& layer, const std::vector<shard::Range>& ranges) {

@@ -19,6 +19,7 @@ class LinearGroup {
   /// One layer, whose features are those of the outputs, one output after the other. `sizes`: features of each.
   LinearGroup(std::shared_ptr<Linear> layer, std::vector<std::int64_t> sizes);
   [[nodiscard]] const std::vector<std::shared_ptr<Linear>>& parts() const { return parts_; }
+  [[nodiscard]] std::vector<Unary*> layers() const;  ///< the same
   /// Whether one layer has all outputs.
   [[nodiscard]] bool fused() const { return sizes_.size() > parts_.size(); }
 

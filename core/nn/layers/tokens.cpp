@@ -2,8 +2,6 @@
 
 namespace trireme::nn {
 
-at::Tensor FirstToken::compute(const at::Tensor& x, const Context&) { return x.narrow(1, 0, 1); }
-
-at::Tensor AllTokens::compute(const at::Tensor& x, const Context&) { return x; }
+at::Tensor HeadTokens::compute(const at::Tensor& x, const Context&) { return only_first_ ? x.narrow(1, 0, 1) : x; }
 
 }  // namespace trireme::nn

@@ -5,18 +5,29 @@
 
 namespace trireme::nn {
 
-/// x [B, N, ...] -> [B, 1, ...]: the first token of each sample, such as the class token. With sharded tokens, one rank
-/// has it.
-class FirstToken : public Unary {
+/// What a head reads of x [B, N, ...].
+class HeadTokens : public Unary {
+ public:
+  explicit HeadTokens(bool only_first) : only_first_(only_first) {}
+  [[nodiscard]] bool only_first() const { return only_first_; }
+
  protected:
   at::Tensor compute(const at::Tensor& x, const Context& context) override;
+
+ private:
+  bool only_first_;
+};
+
+/// x [B, N, ...] -> [B, 1, ...]: the first token of each sample, such as the class token. With sharded tokens, one rank
+/// has it.
+struct FirstToken : HeadTokens {
+  FirstToken() : HeadTokens(true) {}
 };
 
 /// x [B, N, ...] unchanged: the place in front of a head that reads all tokens. With sharded tokens they are gathered
 /// here.
-class AllTokens : public Unary {
- protected:
-  at::Tensor compute(const at::Tensor& x, const Context& context) override;
+struct AllTokens : HeadTokens {
+  AllTokens() : HeadTokens(false) {}
 };
 
 }  // namespace trireme::nn

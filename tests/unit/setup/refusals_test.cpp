@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "core/booster/plugin_loader.h"
+#include "models/vit/kind.h"
 #include "tests/unit/datasets/folder.h"
 #include "tests/unit/train/small_run.h"
 
@@ -373,6 +374,38 @@ TEST_F(Refusals, OfAWrongSchedule) {
       pipeline, kinds);
   EXPECT_NO_THROW(
       testing_tools::setup_of(testing_tools::kFiveSteps, {"parallel.pp=2", "parallel.schedule=fine"}, 2, "", kinds));
+}
+
+// A policy's role is found by name, among those of extensions too, before anything starts.
+TEST_F(Refusals, OfAnUnknownRole) {
+  struct Misnamed : models::vit::Kind {
+    [[nodiscard]] nn::Policy policy(const void* options) const override {
+      auto policy = Kind::policy(options);
+      policy.tensor.push_back({"vit.layernorm", "own_role"});
+      return policy;
+    }
+  };
+  auto kinds = builtin_kinds();
+  kinds.models = decltype(kinds.models)("model");
+  kinds.models.add("vit", std::make_shared<Misnamed>());
+  const auto base = folder_.path("base");
+  testing_tools::train_small(
+      testing_tools::prepared(testing_tools::kFiveSteps + "max_steps = 1\n", {"run.dir=" + base}));
+  const auto add = [&](const char* name) {
+    kinds.roles.tensor.add(name, {.rule = shardformer::rule_for<nn::Linear>("a linear layer", [](auto&, auto&) {})});
+  };
+  add("own_rule");
+  expect_refused({{{"parallel.tp=2"},
+                   "parallel.tp=2: the policy's entry for \"vit.layernorm\": no role for tensor parallelism "
+                   "\"own_role\" (known: attention, classifier_head, column_parallel, column_parallel_gather_output, "
+                   "gated_column_parallel, own_rule, row_parallel, sharded_dropout, tied_embedding, tied_head, "
+                   "vocab_parallel_embedding); did you mean \"own_rule\"?",
+                   2},
+                  {{"lora.rank=2", "model.weights=" + base}, "no role for tensor parallelism \"own_role\"", 1}},
+                 {}, kinds);
+  add("own_role");
+  expect_refused({{{"parallel.tp=2"}, "the policy calls \"vit.layernorm\" a linear layer, which it is not", 2}}, {},
+                 kinds);
 }
 
 template <class O>

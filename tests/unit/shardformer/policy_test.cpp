@@ -6,7 +6,6 @@
 #include "models/registry.h"
 #include "models/vit/options.h"
 #include "shardformer/apply.h"
-#include "shardformer/validate.h"
 
 namespace trireme::shardformer {
 namespace {
@@ -26,7 +25,7 @@ std::shared_ptr<nn::Model> make_vit() {
 nn::Policy vit_policy() { return models::all_models().at("vit")->policy(nullptr); }
 
 TEST(Policy, SaysWhyItDoesNotFit) {
-  using nn::SequenceRole, nn::TensorRole;
+  namespace role = nn::role;
   struct Row {
     nn::Policy policy;
     int ranks;
@@ -35,55 +34,62 @@ TEST(Policy, SaysWhyItDoesNotFit) {
   const std::vector<Row> rows{
       {vit_policy(), 3, ""},
       {vit_policy(), 4, "4 ranks cannot share 3 attention heads; choose at most 3"},
-      {{.tensor = {{"decoder.*.dense", TensorRole::row_parallel}}},
+      {{.tensor = {{"decoder.*.dense", role::row_parallel}}},
        2,
        "the policy names \"decoder.*.dense\", but the model has no such layer"},
-      {{.tensor = {{"*.intermediate.dense", TensorRole::column_parallel}}},
+      {{.tensor = {{"*.intermediate.dense", role::column_parallel}}},
        2,
        "but the model has no such layer"},  // a star does not match a dot
-      {{.sequence = {{"classifie", SequenceRole::whole}}}, 2, "but the model has no such layer"},
-      {{.tensor = {{"vit.layernorm", TensorRole::column_parallel}}},
+      {{.sequence = {{"classifie", role::whole}}}, 2, "but the model has no such layer"},
+      {{.tensor = {{"vit.layernorm", role::column_parallel}}},
        2,
        "calls \"vit.layernorm\" a linear layer, which it is not"},
-      {{.tensor = {{"vit.layernorm", TensorRole::vocab_parallel_embedding}}}, 2, "an embedding, which it is not"},
-      {{.tensor = {{"vit.layernorm", TensorRole::sharded_dropout}}}, 2, "a dropout, which it is not"},
-      {{.sequence = {{"classifier", SequenceRole::first_token}}},
+      {{.tensor = {{"vit.layernorm", role::vocab_parallel_embedding}}}, 2, "an embedding, which it is not"},
+      {{.tensor = {{"vit.layernorm", role::sharded_dropout}}}, 2, "a dropout, which it is not"},
+      {{.sequence = {{"classifier", role::first_token}}},
        2,
        "calls \"classifier\" a first-token layer, which it is not"},
-      {{.sequence = {{"vit.embeddings", SequenceRole::token_wise}}},
+      {{.sequence = {{"vit.embeddings", role::token_wise}}},
        2,
-       "a role for layers with one input and one output tensor (nn::Unary), which it is not"},
-      {{.tensor = {{"classifier", TensorRole::attention}}},
+       "a layer with one input and one output tensor (nn::Unary), which it is not"},
+      {{.sequence = {{"vit.layernorm", role::gather_tokens}}},
        2,
-       "calls \"classifier\" an attention layer, which it is not"},
-      {{.tensor = {{"vit.encoder.layer.*.attention.attention.query", TensorRole::column_parallel}}},
+       "an nn::FirstToken or an nn::AllTokens, which it is not"},
+      {{.tensor = {{"classifier", role::gated_column_parallel}}}, 2, "a gated linear layer, which it is not"},
+      {{.tensor = {{"classifier", role::tied_embedding}}}, 2, "an embedding, which it is not"},
+      {{.tensor = {{"classifier", role::tied_head}}}, 2, "a tied head, which it is not"},
+      {{.tensor = {{"classifier", "column_paralel"}}},
        2,
-       "is part of an attention or gated layer"},
-      {{.sequence = {{"vit.encoder.layer.*.attention.attention.dropout", SequenceRole::token_wise}}},
+       "the policy's entry for \"classifier\": no role for tensor parallelism \"column_paralel\" (known: attention, "},
+      {{.sequence = {{"classifier", "column_parallel"}}},
        2,
-       "is part of an attention or gated layer"},
-      {{.tensor = {{"classifier", TensorRole::column_parallel}, {"class*", TensorRole::row_parallel}}},
+       "no role for sequence parallelism \"column_parallel\" (known: first_token, gather_tokens, scatter_tokens, "
+       "token_wise, whole)"},
+      {{.tensor = {{"classifier", role::attention}}}, 2, "calls \"classifier\" an attention layer, which it is not"},
+      {{.tensor = {{"vit.encoder.layer.*.attention.attention.query", role::column_parallel}}},
+       2,
+       "is part of \"vit.encoder.layer.0.attention.attention\", which is split as a whole"},
+      {{.sequence = {{"vit.encoder.layer.*.attention.attention.dropout", role::token_wise}}},
+       2,
+       "is part of \"vit.encoder.layer.0.attention.attention\", which is split as a whole"},
+      {{.tensor = {{"classifier", role::column_parallel}, {"class*", role::row_parallel}}},
        2,
        "match the layer \"classifier\"; remove one"},
-      {{.sequence = {{"vit.layernorm", SequenceRole::token_wise}, {"vit.layer*", SequenceRole::whole}}},
+      {{.sequence = {{"vit.layernorm", role::token_wise}, {"vit.layer*", role::whole}}},
        2,
        "match the layer \"vit.layernorm\"; remove one"},
-      {{.tensor = {{"classifier", TensorRole::column_parallel}},
-        .sequence = {{"class*", SequenceRole::scatter_tokens}}},
+      {{.tensor = {{"classifier", role::column_parallel}}, .sequence = {{"class*", role::scatter_tokens}}},
        2,
        "has a role for tensor parallelism (\"classifier\")"},
-      {{.tensor = {{"classifier", TensorRole::classifier_head}},
-        .sequence = {{"classifier", SequenceRole::scatter_tokens}}},
+      {{.tensor = {{"classifier", role::classifier_head}}, .sequence = {{"classifier", role::scatter_tokens}}},
        2,
        "remove the second"},
-      {{.tensor = {{"classifier", TensorRole::classifier_head}}, .sequence = {{"classifier", SequenceRole::whole}}},
+      {{.tensor = {{"classifier", role::classifier_head}}, .sequence = {{"classifier", role::whole}}}, 2, ""},
+      {{.tensor = {{"classifier", role::column_parallel_gather_output}},
+        .sequence = {{"classifier", role::scatter_tokens}}},
        2,
        ""},
-      {{.tensor = {{"classifier", TensorRole::column_parallel_gather_output}},
-        .sequence = {{"classifier", SequenceRole::scatter_tokens}}},
-       2,
-       ""},
-      {{.tensor = {{"vit.encoder.layer.1.intermediate.dense", TensorRole::column_parallel_gather_output}}}, 64, ""},
+      {{.tensor = {{"vit.encoder.layer.1.intermediate.dense", role::column_parallel_gather_output}}}, 64, ""},
   };
   const auto model = make_vit();
   for (const auto& [policy, ranks, says] : rows) {
@@ -107,7 +113,7 @@ TEST(Policy, SaysWhyTheSequenceDoesNotFit) {
     const char* says;  // "": it fits
   };
   auto wrong = without("vit.class_token");
-  wrong.sequence.push_back({"vit.layernorm", nn::SequenceRole::gather_tokens});
+  wrong.sequence.push_back({"vit.layernorm", nn::role::gather_tokens});
   const std::vector<Row> rows{
       {whole, {2, Sequence::split_gather}, ""},
       {whole, {1, Sequence::ring_attn, 64}, ""},
