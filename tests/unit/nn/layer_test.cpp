@@ -138,7 +138,7 @@ TEST(Materialize, ASliceEqualsTheSliceOfTheWholeDraw) {
       linear->cut("weight", last_dim ? 1 : 0, ranges, "tp");
       linear->cut("bias", 0, ranges, "tp");
     }
-    EXPECT_EQ(declarations(model).at(0).placement.ranges, ranges) << label;
+    EXPECT_EQ(declarations(model).at(0).placement.cuts.at(0).ranges, ranges) << label;
     materialize(model, 11, at::kDouble, at::kCPU);
     const auto got = parameters(model);
     ASSERT_EQ(got.size(), full.size());
