@@ -77,7 +77,9 @@ nn::Tensors ReplicatedModel::forward_blocks(std::size_t begin, std::size_t end, 
       .step = batch.step,
       .sample_ids = to_gpu ? batch.sample_ids.pin_memory().to(device_, /*non_blocking=*/true) : batch.sample_ids,
       .tokens = model_->tokens(model_->first_inputs(batch.inputs)),
-      .side = side_inputs(batch)};
+      .side = side_inputs(batch),
+      .loss_weight = batch.global_weight,
+      .loss_scale = model_->loss_scale()};
   const AutocastScope autocast(precision_, device_);
   for (std::size_t i = begin; i < end; ++i) {
     comm::flight::set_block(static_cast<int>(i));
