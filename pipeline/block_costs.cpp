@@ -6,6 +6,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -32,7 +33,9 @@ using RunOne = std::function<nn::Tensors(nn::Block& block, nn::Tensors inputs, c
 /// Runs the blocks one after another, in training.
 void run_blocks(nn::Model& model, const nn::NamedTensors& example, const RunOne& run) {
   auto inputs = model.first_inputs(example);
-  nn::Context context{.training = true, .sample_ids = at::arange(inputs.front().size(0), at::kLong)};
+  nn::Context context{.training = true,
+                      .sample_ids = at::arange(inputs.front().size(0), at::kLong),
+                      .loss_weight = at::scalar_tensor(1, at::kDouble)};
   context.tokens = model.tokens(inputs);
   context.side = model.side_inputs(example);
   model.forward(std::move(inputs), context,

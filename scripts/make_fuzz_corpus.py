@@ -90,6 +90,10 @@ def manifest_seeds():
         tensor(slices=[{"file": "x", "dim": 1, "ranges": [[0, 1]], "flat": [0, 4]},
                        {"file": "x", "dim": 1, "ranges": [[1, 2]], "flat": [0, 4]}]),
         safetensors({"t": entry("F32", [4], 0, 16)}, bytes(32)))
+    quarters = [{"file": "x", "cuts": [{"dim": 0, "ranges": [[2 * i, 2 * i + 2]]}, {"dim": 1, "ranges": [[j, j + 1]]}]}
+                for i in range(2) for j in range(2)]
+    yield "two_cuts", manifest(tensor(slices=quarters), safetensors({"t": entry("F32", [2, 1], 0, 8)}, bytes(32)))
+    yield "two_cuts_of_a_dim", manifest(tensor(slices=[{"file": "a", "cuts": [{"dim": 0, "ranges": [[0, 2]]}] * 2}]))
     yield "file_of_its_own", manifest(tensor(slices=[{"file": "x"}]),
                                       safetensors({"t": entry("F32", [4, 2], 0, 32)}, bytes(32)))
     yield "other_shape", manifest(tensor(slices=[{"file": "x"}]),

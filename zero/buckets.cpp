@@ -94,8 +94,7 @@ std::int64_t default_bucket_elements(std::int64_t model_elements) {
 shard::Placement placement_of(const nn::Declaration& parameter, const Bucket& bucket, std::size_t item) {
   auto placement = parameter.placement;
   placement.flat = bucket.layout.owned(item, bucket.ranks->shards.rank());
-  const auto& axes = bucket.ranks->axes;
-  if (bucket.layout.parts() > 1) placement.sharded_axes.insert(placement.sharded_axes.end(), axes.begin(), axes.end());
+  if (bucket.layout.parts() > 1) placement.flat_axes = bucket.ranks->axes;
   return placement;
 }
 

@@ -116,6 +116,7 @@ bool LoaderState::advance() {
   const auto groups = (loader->steps_per_epoch() + steps_of_accumulation - 1) / steps_of_accumulation;
   batch.step = at.epoch * groups + at.batch / steps_of_accumulation;
   if (local_samples == 0) batch = stand_in(std::move(batch));
+  batch.global_weight = at::Tensor();  // not that of an accumulation; Accelerator::backward() has it
   asked = false;
   sync = true;
   weight = samples_of(at.batch, at.batch + 1);

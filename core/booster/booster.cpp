@@ -189,6 +189,7 @@ void Booster::boost_model(ModelSource source, const BoostOptions& options, Model
   run.inputs.all_first = least_of(world_, {run.inputs.is_first ? 1 : 0, 0}).front() != 0;
   run.inputs.exchange = make_sample_exchange(options_.loading, *mesh_, run.inputs.is_first);
   connect_sums(run.model->module());
+  run.model->module().set_loss_scale(run.optimizer->scaler().value());
   run.optimizer->set_buffer_sync(std::make_shared<BufferSync>(run.model->module(), *mesh_, result.broadcasts_buffers));
   run.optimizer->set_after_first_step([&world = world_] { world.end_first_step(); });
   run.sharded_logits = std::move(result.sharded_logits);

@@ -82,7 +82,9 @@ nn::Tensors LocalModel::forward_blocks(std::size_t begin, std::size_t end, nn::T
       .step = batch.step,
       .sample_ids = to_gpu ? batch.sample_ids.pin_memory().to(device_, /*non_blocking=*/true) : batch.sample_ids,
       .tokens = model_->tokens(model_->first_inputs(batch.inputs)),
-      .side = std::move(side)};
+      .side = std::move(side),
+      .loss_weight = batch.global_weight,
+      .loss_scale = model_->loss_scale()};
   const AutocastScope autocast(precision_, device_);
   if (hooks_.begin) hooks_.begin();
   for (std::size_t i = begin; i < end; ++i) {

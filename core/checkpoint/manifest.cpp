@@ -31,13 +31,18 @@ json digest_json(const FileDigest& digest) {
 
 json range_json(const shard::Range& range) { return {range.begin, range.end}; }
 
+json cut_json(const shard::Cut& cut) {
+  json out{{"dim", cut.dim}, {"ranges", json::array()}};
+  for (const auto& range : cut.ranges) out["ranges"].push_back(range_json(range));
+  return out;
+}
+
 json slice_json(const StoredSlice& slice) {
   const auto& placement = slice.placement;
   json out{{"file", slice.file}};
-  if (!placement.ranges.empty()) {
-    out["dim"] = placement.dim;
-    for (const auto& range : placement.ranges) out["ranges"].push_back(range_json(range));
-  }
+  if (placement.cuts.size() == 1) out.update(cut_json(placement.cuts.front()));
+  if (placement.cuts.size() > 1)
+    for (const auto& cut : placement.cuts) out["cuts"].push_back(cut_json(cut));
   if (placement.flat) out["flat"] = range_json(*placement.flat);
   return out;
 }
@@ -158,24 +163,31 @@ class Reader {
     return out;
   }
 
+  void read_cut(const json& from, shard::Placement& into) const {
+    const auto dim = integer(from.at("dim"), "a slice's dim");
+    if (dim < 0 || dim >= std::ssize(into.shape)) throw problem("tensor \"{}\" has no dim {}", into.name, dim);
+    if (into.cut_along(dim) != nullptr)
+      throw problem("tensor \"{}\" has a slice with two cuts of dim {}", into.name, dim);
+    std::int64_t sum = 0;
+    std::vector<shard::Range> ranges;
+    for (const auto& range : from.at("ranges")) {
+      ranges.push_back(read_range(range, into.shape[static_cast<std::size_t>(dim)], into.name));
+      if (__builtin_add_overflow(sum, ranges.back().size(), &sum))
+        throw problem("tensor \"{}\" has impossible ranges", into.name);
+    }
+    if (ranges.empty()) throw problem("tensor \"{}\" has a slice without ranges", into.name);
+    into.cut(dim, std::move(ranges));
+  }
+
   StoredSlice read_slice(const Manifest& manifest, const ShardedTensor& tensor, const std::string& name,
                          const json& from) const {
     StoredSlice out{from.at("file"), shard::Placement::whole(name, tensor.shape)};
     if (!manifest.files.contains(out.file))
       throw problem("tensor \"{}\" is in \"{}\", which is not among the files", name, out.file);
     auto& placement = out.placement;
-    if (from.contains("ranges")) {
-      placement.dim = integer(from.at("dim"), "a slice's dim");
-      if (placement.dim < 0 || placement.dim >= static_cast<std::int64_t>(tensor.shape.size()))
-        throw problem("tensor \"{}\" has no dim {}", name, placement.dim);
-      std::int64_t sum = 0;
-      for (const auto& range : from.at("ranges")) {
-        placement.ranges.push_back(read_range(range, tensor.shape[static_cast<std::size_t>(placement.dim)], name));
-        if (__builtin_add_overflow(sum, placement.ranges.back().size(), &sum))
-          throw problem("tensor \"{}\" has impossible ranges", name);
-      }
-      if (placement.ranges.empty()) throw problem("tensor \"{}\" has a slice without ranges", name);
-    }
+    if (from.contains("ranges")) read_cut(from, placement);
+    if (from.contains("cuts"))
+      for (const auto& cut : from.at("cuts")) read_cut(cut, placement);
     const auto cut = elements(placement.cut_shape(), name);
     if (from.contains("flat")) placement.flat = read_range(from.at("flat"), cut, name);
     return out;

@@ -13,9 +13,10 @@
 //
 // "sums" has eight digits for each block (digest.h); a file without "blocks" is one block.
 //
-// "dim", "ranges" and "flat" are those of shard::Placement; a slice without them is the full tensor. In its file, a
-// slice has the name of its tensor. Format 1 has no "tensors": weights.safetensors, optimizer.safetensors and
-// average.safetensors hold full tensors.
+// "dim" and "ranges" are those of the cut of a shard::Placement, and "flat" is its flat range; a slice without them is
+// the full tensor. One with several cuts has "cuts": [{"dim": 0, "ranges": [[0, 2]]}, {"dim": 2, "ranges": [[4, 8]]}]
+// in their place. In its file, a slice has the name of its tensor. Format 1 has no "tensors": weights.safetensors,
+// optimizer.safetensors and average.safetensors hold full tensors.
 #pragma once
 
 #include <c10/core/ScalarType.h>

@@ -2,8 +2,9 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <optional>
 #include <set>
-#include <tuple>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/files/files.h"
@@ -33,16 +34,10 @@ void check_room(const Manifest& manifest, const std::string& path) {
 }  // namespace
 
 std::vector<StoredSlice> distinct_slices(const ShardedTensor& tensor) {
-  using Bounds = std::pair<std::int64_t, std::int64_t>;
-  std::set<std::tuple<std::int64_t, std::vector<Bounds>, Bounds>> seen;
+  std::set<std::pair<std::vector<shard::Cut>, std::optional<shard::Range>>> seen;
   std::vector<StoredSlice> out;
-  for (const auto& slice : tensor.slices) {
-    const auto& [dim, ranges, flat] = std::tie(slice.placement.dim, slice.placement.ranges, slice.placement.flat);
-    std::vector<Bounds> bounds;
-    for (const auto& range : ranges) bounds.emplace_back(range.begin, range.end);
-    const Bounds flat_bounds = flat ? Bounds{flat->begin, flat->end} : Bounds{-1, -1};
-    if (seen.emplace(bounds.empty() ? 0 : dim, bounds, flat_bounds).second) out.push_back(slice);
-  }
+  for (const auto& slice : tensor.slices)
+    if (seen.emplace(slice.placement.cuts, slice.placement.flat).second) out.push_back(slice);
   return out;
 }
 

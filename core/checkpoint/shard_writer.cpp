@@ -44,7 +44,8 @@ bool is_written_by_owner(const shard::Placement& placement, const comm::Mesh& me
 /// The slice's placement as a manifest has it, and what it says of the full tensor.
 ShardedTensor described(const shard::Slice& slice, const std::string& file) {
   auto placement = slice.placement;
-  placement.sharded_axes.clear();
+  for (auto& cut : placement.cuts) cut.axis.clear();
+  placement.flat_axes.clear();
   placement.stage_axis.clear();
   return {placement.shape, slice.value.scalar_type(), placement.stored_transposed, {{file, std::move(placement)}}};
 }

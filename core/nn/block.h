@@ -71,6 +71,10 @@ class Model : public Layer {
     std::vector<std::size_t> blocks;
     std::string axis;
   };
+  /// The loss scale of the training, 0-dim, which changes in place; undefined: none. The Booster sets it, for
+  /// Context::loss_scale.
+  void set_loss_scale(at::Tensor scale) { loss_scale_ = std::move(scale); }
+  [[nodiscard]] const at::Tensor& loss_scale() const { return loss_scale_; }
   /// Unset when this rank runs all blocks.
   [[nodiscard]] const std::optional<StageBlocks>& stage_blocks() const { return stage_blocks_; }
 
@@ -84,6 +88,7 @@ class Model : public Layer {
  private:
   std::vector<std::shared_ptr<Block>> blocks_;
   std::optional<StageBlocks> stage_blocks_;
+  at::Tensor loss_scale_;
 };
 
 }  // namespace trireme::nn

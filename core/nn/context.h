@@ -22,6 +22,19 @@ struct Context {
   /// Inputs that every block can read, such as a padding mask: those that Model::side_input_names() lists and the data
   /// have, [B, ...] each, with all tokens of the batch.
   NamedTensors side{};
+  /// What the engine divides the loss by, and what it multiplies it with, both 0-dim: Batch::global_weight, and the
+  /// loss scale of fp16 (undefined: none). For add_to_loss().
+  at::Tensor loss_weight{}, loss_scale{};
+
+  /// Returns x, and adds `term` to the loss that is trained: a router's load-balancing loss, in any block of any
+  /// pipeline stage. Like a criterion, the term is a sum over the samples (or tokens) that x has here, 0-dim, and is
+  /// divided by the same weight: the gradient is that of (the criterion's sum + the terms) / weight. Each rank adds the
+  /// term of its own samples and, under sequence parallelism, of its own tokens; tensor-parallel ranks that have the
+  /// same x all add the same term, which then counts once. The term has no effect in an evaluation, nor if the loss
+  /// does not depend on the returned tensor, and no reported loss contains it. In fp16, compute it in float32.
+  /// @throws UsageError for a term that is not one floating-point number, for an x of integers, which gets no gradient,
+  /// and in training without `loss_weight`
+  [[nodiscard]] at::Tensor add_to_loss(const at::Tensor& x, const at::Tensor& term) const;
 
   /// The same context for layers whose input has another number of tokens.
   [[nodiscard]] Context with_tokens(std::int64_t count) const {

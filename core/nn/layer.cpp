@@ -26,11 +26,8 @@ Layer::Declared& Layer::find(const std::string& name) {
 
 void Layer::cut(const std::string& name, std::int64_t dim, std::vector<shard::Range> ranges, const std::string& axis) {
   auto& declared = find(name);
-  TRIREME_CHECK(declared.member->is_meta() && declared.placement.is_whole(),
-                "{}.{} cannot be sliced: it is sliced already, or has memory", path_, name);
-  declared.placement.dim = dim;
-  declared.placement.ranges = std::move(ranges);
-  declared.placement.sharded_axes = {axis};
+  TRIREME_CHECK(declared.member->is_meta(), "{}.{} cannot be sliced: it has memory", path_, name);
+  declared.placement.cut(dim, std::move(ranges), axis);
 }
 
 void Layer::set_storage(const std::string& name, at::Tensor value) {

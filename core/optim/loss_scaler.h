@@ -23,6 +23,8 @@ class LossScaler {
   LossScaler(bool enabled, const LossScaleOptions& options, c10::Device device);
 
   [[nodiscard]] bool enabled() const { return enabled_; }
+  /// The scale, 0-dim float32 on the device; update() changes it in place. Undefined when disabled.
+  [[nodiscard]] const at::Tensor& value() const { return scale_; }
   /// Returns loss * scale.
   [[nodiscard]] at::Tensor scale(const at::Tensor& loss) const;
   /// 1 / scale, 0-dim float32 on the device, for a caller that unscales by its own factor. @pre enabled()

@@ -17,10 +17,12 @@ using nlohmann::json;
 
 json to_json(const Slice& slice) {
   const auto& p = slice.placement;
-  json ranges = json::array();
-  for (const auto& r : p.ranges) ranges.push_back({r.begin, r.end});
   json out{{"name", p.name}, {"shape", p.shape}, {"dtype", static_cast<int>(slice.value.scalar_type())}};
-  if (!p.ranges.empty()) out.update({{"dim", p.dim}, {"ranges", ranges}});
+  for (const auto& cut : p.cuts) {
+    json ranges = json::array();
+    for (const auto& r : cut.ranges) ranges.push_back({r.begin, r.end});
+    out["cuts"].push_back({{"dim", cut.dim}, {"ranges", std::move(ranges)}});
+  }
   if (p.flat) out["flat"] = {p.flat->begin, p.flat->end};
   if (p.stored_transposed) out["stored_transposed"] = true;
   return out;
@@ -28,9 +30,10 @@ json to_json(const Slice& slice) {
 
 Placement to_placement(const json& from) {
   auto p = Placement::whole(from.at("name"), from.at("shape"));
-  if (from.contains("ranges")) {
-    p.dim = from.at("dim");
-    for (const auto& r : from.at("ranges")) p.ranges.push_back({r.at(0), r.at(1)});
+  for (const auto& cut : from.value("cuts", json::array())) {
+    std::vector<Range> ranges;
+    for (const auto& r : cut.at("ranges")) ranges.push_back({r.at(0), r.at(1)});
+    p.cut(cut.at("dim"), std::move(ranges));
   }
   if (from.contains("flat")) p.flat = Range{from.at("flat").at(0), from.at("flat").at(1)};
   p.stored_transposed = from.contains("stored_transposed");

@@ -16,13 +16,15 @@ std::int64_t product(const std::vector<std::int64_t>& shape) {
 }
 
 void check_bounds(const Placement& p) {
-  if (!p.ranges.empty()) {
-    TRIREME_CHECK(p.dim >= 0 && p.dim < static_cast<std::int64_t>(p.shape.size()), "{}: there is no dim {}", p.name,
-                  p.dim);
-    for (const auto& r : p.ranges)
-      TRIREME_CHECK(0 <= r.begin && r.begin <= r.end && r.end <= p.shape[static_cast<std::size_t>(p.dim)],
-                    "{}: range [{}, {}) is outside dim {} of size {}", p.name, r.begin, r.end, p.dim,
-                    p.shape[static_cast<std::size_t>(p.dim)]);
+  std::int64_t above = -1;
+  for (const auto& [dim, ranges, axis] : p.cuts) {
+    TRIREME_CHECK(above < dim && dim < std::ssize(p.shape), "{}: a cut along dim {} after one along {}, of {} dims",
+                  p.name, dim, above, p.shape.size());
+    above = dim;
+    const auto size = p.shape[static_cast<std::size_t>(dim)];
+    for (const auto& r : ranges)
+      TRIREME_CHECK(0 <= r.begin && r.begin <= r.end && r.end <= size,
+                    "{}: range [{}, {}) is outside dim {} of size {}", p.name, r.begin, r.end, dim, size);
   }
   if (p.flat)
     TRIREME_CHECK(0 <= p.flat->begin && p.flat->begin <= p.flat->end && p.flat->end <= product(p.cut_shape()),
@@ -39,6 +41,11 @@ Range split(std::int64_t size, int parts, int index) {
   return {begin, begin + base + (index < larger ? 1 : 0)};
 }
 
+std::int64_t Cut::size() const {
+  return std::accumulate(ranges.begin(), ranges.end(), std::int64_t{0},
+                         [](std::int64_t sum, const Range& r) { return sum + r.size(); });
+}
+
 Placement Placement::whole(std::string name, std::vector<std::int64_t> shape) {
   Placement p;
   p.name = std::move(name);
@@ -46,8 +53,24 @@ Placement Placement::whole(std::string name, std::vector<std::int64_t> shape) {
   return p;
 }
 
+Placement& Placement::cut(std::int64_t dim, std::vector<Range> ranges, std::string axis) {
+  TRIREME_CHECK(!flat && std::none_of(cuts.begin(), cuts.end(),
+                                      [&](const Cut& c) { return c.dim == dim || (!axis.empty() && c.axis == axis); }),
+                "{} cannot be cut along dim {} and axis \"{}\": it is cut along one of them, or has a flat range", name,
+                dim, axis);
+  const auto after = std::find_if(cuts.begin(), cuts.end(), [&](const Cut& c) { return c.dim > dim; });
+  cuts.insert(after, {dim, std::move(ranges), std::move(axis)});
+  return *this;
+}
+
+const Cut* Placement::cut_along(std::int64_t dim) const {
+  const auto found = std::find_if(cuts.begin(), cuts.end(), [&](const Cut& c) { return c.dim == dim; });
+  return found == cuts.end() ? nullptr : &*found;
+}
+
 bool Placement::differs_along(const std::string& axis) const {
-  return axis == stage_axis || std::find(sharded_axes.begin(), sharded_axes.end(), axis) != sharded_axes.end();
+  return axis == stage_axis || std::find(flat_axes.begin(), flat_axes.end(), axis) != flat_axes.end() ||
+         std::any_of(cuts.begin(), cuts.end(), [&](const Cut& c) { return c.axis == axis; });
 }
 
 std::int64_t Placement::full_numel() const { return product(shape); }
@@ -59,13 +82,9 @@ std::vector<std::int64_t> Placement::stored_shape() const {
 }
 
 std::vector<std::int64_t> Placement::cut_shape() const {
-  auto cut = shape;
-  if (!ranges.empty()) {
-    std::int64_t held = 0;
-    for (const auto& r : ranges) held += r.size();
-    cut[static_cast<std::size_t>(dim)] = held;
-  }
-  return cut;
+  auto held = shape;
+  for (const auto& c : cuts) held[static_cast<std::size_t>(c.dim)] = c.size();
+  return held;
 }
 
 std::vector<std::int64_t> Placement::local_shape() const {
@@ -75,25 +94,31 @@ std::vector<std::int64_t> Placement::local_shape() const {
 
 std::int64_t Placement::local_numel() const { return product(local_shape()); }
 
-// A shard along `dim` has one run of range x (dims after it) for each index of the dims before it and each range.
+// Cut by cut, from the first dim on: each run of indices of the dims so far is widened to the indices up to the cut's
+// dim, and each of these has the cut's ranges.
 std::vector<Placement::Run> Placement::runs() const {
   check_bounds(*this);
-  std::vector<Run> cut;
-  if (ranges.empty()) {
-    cut.push_back({0, 0, full_numel()});
-  } else {
-    const auto d = static_cast<std::size_t>(dim);
-    std::int64_t outer = 1, inner = 1;
-    for (std::size_t i = 0; i < d; ++i) outer *= shape[i];
-    for (std::size_t i = d + 1; i < shape.size(); ++i) inner *= shape[i];
+  std::vector<Run> cut{{0, 0, 1}};
+  std::size_t dims = 0;  // of whose indices, in row-major order, `cut` is made
+  const auto widen = [&](std::size_t to) {
+    std::int64_t inner = 1;
+    for (; dims < to; ++dims) inner *= shape[dims];
+    for (auto& run : cut) run = {run.full_begin * inner, run.local_begin * inner, run.size * inner};
+  };
+  for (const auto& [dim, ranges, axis] : cuts) {
+    widen(static_cast<std::size_t>(dim));
+    std::vector<Run> finer;
     std::int64_t local = 0;
-    for (std::int64_t o = 0; o < outer; ++o)
-      for (const auto& r : ranges) {
-        const std::int64_t size = r.size() * inner;
-        if (size > 0) cut.push_back({(o * shape[d] + r.begin) * inner, local, size});
-        local += size;
-      }
+    for (const auto& run : cut)
+      for (auto outer = run.full_begin; outer < run.full_begin + run.size; ++outer)
+        for (const auto& r : ranges) {
+          if (r.size() > 0) finer.push_back({outer * shape[dims] + r.begin, local, r.size()});
+          local += r.size();
+        }
+    cut = std::move(finer);
+    ++dims;
   }
+  widen(shape.size());
   if (!flat) return cut;
   std::vector<Run> held;
   for (const auto& run : cut) {

@@ -2,12 +2,10 @@
 // gradient norm, checkpoints, printing and tests all use it.
 //
 // Two optional steps, applied in this order:
-//   1. tensor shard: along `dim`, the rank holds `ranges` of the full tensor, concatenated in order. There is one
-//      range for a plain shard (uneven sizes are allowed), and several for a fused parameter such as [Q, K, V], which
-//      is sharded part by part.
+//   1. tensor shard: the rank holds the product of `cuts`. Each is along a dim and a mesh axis of its own: experts that
+//      expert-parallel ranks divide by dim 0, and tensor-parallel ranks by their outputs.
 //   2. flat range: of the row-major elements that remain after 1, the rank holds [flat.begin, flat.end) (ZeRO).
-// `sharded_axes` names the mesh axes along which ranks hold different slices. Along all other axes except `stage_axis`
-// they hold copies.
+// Ranks hold different slices along the axes of the cuts, `flat_axes` and `stage_axis`, and copies along all others.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,19 +21,28 @@ namespace trireme::shard {
 struct Range {
   std::int64_t begin = 0, end = 0;
   [[nodiscard]] std::int64_t size() const { return end - begin; }
-  friend bool operator==(const Range&, const Range&) = default;
+  friend auto operator<=>(const Range&, const Range&) = default;
+};
+
+/// A dim of which a rank holds `ranges`, concatenated in order: one for a plain shard (uneven sizes are allowed), and
+/// several for a fused parameter such as [Q, K, V], which is sharded part by part.
+struct Cut {
+  std::int64_t dim = 0;
+  std::vector<Range> ranges;
+  std::string axis{};  ///< the mesh axis along which the other ranks hold the rest; "" in a file
+  [[nodiscard]] std::int64_t size() const;
+  friend auto operator<=>(const Cut&, const Cut&) = default;
 };
 
 /// Part `index` of `size` elements split into `parts`: sizes differ by at most one, the larger ones first.
 Range split(std::int64_t size, int parts, int index);
 
 struct Placement {
-  std::string name;                 ///< global name: "vit.encoder.layer.0.output.dense.weight"
-  std::vector<std::int64_t> shape;  ///< of the full tensor
-  std::int64_t dim = 0;             ///< of the tensor shard; ignored if ranges is empty
-  std::vector<Range> ranges;        ///< empty: no tensor shard
-  std::optional<Range> flat;        ///< unset: no flat range
-  std::vector<std::string> sharded_axes;
+  std::string name;                      ///< global name: "vit.encoder.layer.0.output.dense.weight"
+  std::vector<std::int64_t> shape;       ///< of the full tensor
+  std::vector<Cut> cuts{};               ///< by ascending dims, each once; empty: no tensor shard
+  std::optional<Range> flat{};           ///< unset: no flat range
+  std::vector<std::string> flat_axes{};  ///< the mesh axes along which ranks hold the other flat ranges
   /// The mesh axis along which some ranks lack the tensor entirely (pipeline stages); "" if there is none.
   std::string stage_axis{};
   bool copy = false;  ///< another stage owns this tensor and this rank holds a copy: a weight that two stages share
@@ -43,12 +50,17 @@ struct Placement {
   bool first_copy_counts = false;
   /// Exported models and other libraries' files hold the transpose of the full tensor, which has two dims: the layout
   /// of its model's other implementations. The slices in a checkpoint have the layout of the memory. Only the readers
-  /// and writers of files transpose (WeightsFile::read, SliceSource); `shape` and `dim` are those of the tensor in
+  /// and writers of files transpose (WeightsFile::read, SliceSource); `shape` and `cuts` are those of the tensor in
   /// memory.
   bool stored_transposed = false;
 
   /// A placement with the whole tensor on every rank.
   static Placement whole(std::string name, std::vector<std::int64_t> shape);
+
+  /// Adds a cut. @pre none is along this dim or axis yet, and there is no flat range
+  Placement& cut(std::int64_t dim, std::vector<Range> ranges, std::string axis = "");
+  /// The cut along the dim; null: there is none.
+  [[nodiscard]] const Cut* cut_along(std::int64_t dim) const;
 
   [[nodiscard]] std::int64_t full_numel() const;
   /// The shape of the full tensor in a file.
@@ -58,7 +70,7 @@ struct Placement {
   /// The shape of the rank's slice: cut_shape(), or one dim of flat.size().
   [[nodiscard]] std::vector<std::int64_t> local_shape() const;
   [[nodiscard]] std::int64_t local_numel() const;
-  [[nodiscard]] bool is_whole() const { return ranges.empty() && !flat; }
+  [[nodiscard]] bool is_whole() const { return cuts.empty() && !flat; }
   /// Whether the ranks along the axis hold different slices rather than copies.
   [[nodiscard]] bool differs_along(const std::string& axis) const;
 

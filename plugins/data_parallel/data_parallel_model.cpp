@@ -34,7 +34,7 @@ at::Tensor samples_of(const at::Tensor& all, std::int64_t begin, std::int64_t en
 
 /// What a replica's forward pass reads of samples [begin, end). Targets are for the loss, which needs all samples.
 data::Batch inputs_of(const data::Batch& batch, std::int64_t begin, std::int64_t end, c10::Device device) {
-  data::Batch part{.epoch = batch.epoch, .step = batch.step};
+  data::Batch part{.global_weight = batch.global_weight, .epoch = batch.epoch, .step = batch.step};
   for (const auto& [name, input] : batch.inputs) {
     TRIREME_REQUIRE(input.dim() > 0 && input.size(0) == batch.size(),
                     "plugin.data_parallel: the input \"{}\" does not have the batch's {} samples along its first "
@@ -177,6 +177,7 @@ nn::Tensors DataParallelModel::forward(const data::Batch& batch) {
   for (std::int64_t r = 0; r < count; ++r)
     parts.push_back(inputs_of(batch, part_begin(samples, count, r), part_begin(samples, count, r + 1),
                               devices_[static_cast<std::size_t>(r)]));
+  for (auto& other : others_) other->module().set_loss_scale(module().loss_scale());
   std::vector<nn::Tensors> made(parts.size());
   threads_.run(parts.size(), [&](std::size_t r) {
     made[r] = r == 0 ? LocalModel::forward(parts[0]) : others_[r - 1]->forward(parts[r]);

@@ -1,5 +1,5 @@
-// Reads a tensor of a file in several ways: whole, halves along each dim, and a flat range. A target's only way of
-// failing is an error other than a CheckpointError, or what a sanitizer reports.
+// Reads a tensor of a file in several ways: whole, halves along each dim and along two, and a flat range. A target's
+// only way of failing is an error other than a CheckpointError, or what a sanitizer reports.
 #pragma once
 
 #include <string>
@@ -26,9 +26,9 @@ inline void read_slices(const checkpoint::WeightsFile& file, const std::string& 
   for (std::size_t dim = 0; dim < whole.shape.size(); ++dim)
     for (int half = 0; half < 2; ++half) {
       auto placement = whole;
-      placement.dim = static_cast<std::int64_t>(dim);
-      placement.ranges = {shard::split(whole.shape[dim], 2, half)};
+      placement.cut(static_cast<std::int64_t>(dim), {shard::split(whole.shape[dim], 2, half)});
       read(placement);
+      if (dim > 0) read(placement.cut(0, {shard::split(whole.shape[0], 2, half)}));
     }
   auto flat = whole;
   flat.flat = shard::split(whole.full_numel(), 3, 1);

@@ -1,6 +1,7 @@
 #include "tests/parity/case.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/promote_types.h>
 #include <torch/nn/modules/activation.h>
 #include <torch/nn/modules/linear.h>
 
@@ -115,6 +116,41 @@ class WithRare : public Around {
     }
     finish();
   }
+};
+
+/// Passes its input on, and adds to the loss how uneven a router's probabilities are, summed over the tokens.
+class Balance : public nn::Block {
+ public:
+  explicit Balance(std::int64_t width)
+      : linear_(register_module(
+            "linear", std::make_shared<nn::Linear>(nn::Linear::Options{.in = width, .out = 3, .init_std = 0.5}))) {}
+  nn::Tensors forward(nn::Tensors inputs, const nn::Context& context) override {
+    const auto scores = linear_->forward(inputs[0], context);
+    const auto term = 0.1 * scores.to(at::promote_types(scores.scalar_type(), at::kFloat)).softmax(-1).square().sum();
+    if (!context.training || context.loss_weight.defined())
+      inputs[0] = context.add_to_loss(inputs[0], term);
+    else
+      last_term = term;
+    return inputs;
+  }
+  at::Tensor last_term;
+
+ private:
+  std::shared_ptr<nn::Linear> linear_;
+};
+
+/// The inner model's blocks with a Balance block after the first.
+class WithBalance : public Around {
+ public:
+  WithBalance(std::shared_ptr<nn::Model> inner, std::int64_t width) : Around(std::move(inner)) {
+    balance = register_module("balance", std::make_shared<Balance>(width));
+    for (std::size_t i = 0; i < inner_->blocks().size(); ++i) {
+      if (i == 1) add_block(balance);
+      add_block(inner_->blocks()[i]);
+    }
+    finish();
+  }
+  std::shared_ptr<Balance> balance;
 };
 
 /// The inner model's blocks, with a shared block twice after the first one. Before the last one that block runs again,
@@ -242,10 +278,13 @@ std::shared_ptr<nn::Model> make_model(const Case& c) {
   std::shared_ptr<nn::Model> model = kind->make(&options);
   if (c.unused_block) model = std::make_shared<WithBystander>(model);
   if (c.rare && !c.twice) model = std::make_shared<WithRare>(model, c.hidden);
+  if (c.balance) model = std::make_shared<WithBalance>(model, c.hidden);
   if (c.twice) model = std::make_shared<Twice>(model, c.hidden, c.rare, c.everywhere);
   if (c.lora) nn::add_lora(*model, *c.lora);
   return model;
 }
+
+at::Tensor last_term(nn::Model& model) { return dynamic_cast<WithBalance&>(model).balance->last_term; }
 
 nn::LoraOptions adapters() {
   return {.rank = 3, .alpha = 5, .dropout = 0.2, .train = std::vector<std::string>{"classifier"}};

@@ -33,6 +33,7 @@ struct Case {
   std::string plugin = "";    ///< keys of the plugin's section
   bool unused_block = false;  ///< the model has parameters that the loss does not depend on
   bool rare = false;          ///< a block whose weights only sample 3 uses: most ranks have no gradient for them
+  bool balance = false;       ///< a block of its own adds a term to the loss
   bool adapted = false;       ///< a user's own torch::nn::Sequential
   bool in_place = false;      ///< ... with a layer that changes its input
   bool twice = false;         ///< a block runs twice, and two blocks share a parameter
@@ -62,5 +63,7 @@ constexpr std::int64_t kVocabulary = 7;  ///< the vocabulary of the language mod
 
 std::shared_ptr<data::Dataset> make_data(const Case& c);
 std::shared_ptr<nn::Model> make_model(const Case& c);
+/// The term of Case::balance in the last forward pass without an engine, which did not add it.
+at::Tensor last_term(nn::Model& model);
 
 }  // namespace trireme::tests

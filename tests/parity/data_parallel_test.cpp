@@ -63,6 +63,7 @@ INSTANTIATE_TEST_SUITE_P(
              .micro_batch = kUneven,
              .plugin = "find_unused_parameters = true",
              .unused_block = true},
+        Case{.name = "balance", .micro_batch = kUneven, .balance = true},
         Case{.name = "rare_found", .plugin = "find_unused_parameters = true", .rare = true},
         Case{.name = "unused_found_copied",
              .plugin = "find_unused_parameters = true\ngradient_as_bucket_view = false",
@@ -86,8 +87,9 @@ class LowPrecision : public testing::TestWithParam<Rounding> {};
 
 TEST_P(LowPrecision, StaysNearFloat64) {
   expect_near_float64({.name = "easy"}, GetParam());
-  expect_near_float64({.name = "hard", .micro_batch = 1, .adamw = false, .max_norm = 0.5, .recompute = true},
-                      GetParam());
+  expect_near_float64(
+      {.name = "hard", .micro_batch = 1, .adamw = false, .max_norm = 0.5, .recompute = true, .balance = true},
+      GetParam());
 }
 
 TEST_P(LowPrecision, IsEqualOverTheRanks) {

@@ -53,6 +53,7 @@ INSTANTIATE_TEST_SUITE_P(
          Case{.name = "rare_alone", .micro_batch = 2, .freeze = {"*embeddings*", "*cls_token*"}, .rare = true},
          Case{.name = "rare_accumulate", .micro_batch = kUneven, .rare = true},
          Case{.name = "rare_recompute", .adamw = false, .recompute = true, .rare = true},
+         Case{.name = "balance", .micro_batch = kUneven, .recompute = true, .balance = true},
          Case{.name = "twice", .micro_batch = kUneven, .twice = true},
          Case{.name = "twice_recompute", .dropout = 0.2, .recompute = true, .twice = true}})),
     kCaseName);

@@ -76,6 +76,20 @@ constexpr Rung kLadder[] = {
     {"pp=2,schedule=zbv", "micro=4 twice recompute"},
     {"pp=2,schedule=zb_h1", "micro=2 tied"},
     {"pp=2,schedule=interleaved,chunks=2", "micro=2 rare sgd"},
+    // A term of the loss that the second block adds.
+    {"dp=1", "balance"},
+    {"dp=3,zero=2", "micro=1 balance recompute clip"},
+    {"dp=2,zero=3", "sgd micro=1 balance"},
+    {"tp=2", "balance clip"},
+    {"tp=2,sp_mode=split_gather", "balance dropout"},
+    {"tp=3,sp_mode=ring", "micro=3 balance recompute"},
+    {"sp=2,sp_mode=all_to_all", "micro=2 balance"},
+    {"sp=3,sp_mode=ring_attn", "sgd balance"},
+    {"pp=2", "micro=2 balance"},
+    {"pp=2,schedule=zb_h1", "micro=1 balance clip"},
+    {"pp=3,schedule=zbv", "sgd micro=1 balance recompute layers=5"},
+    {"dp=2,pp=2,zero=3,schedule=zb_h1", "micro=1 balance"},
+    {"dp=2,pp=2,tp=2,zero=2,sp_mode=split_gather", "micro=2 balance"},
     // Every mode of sequence parallelism.
     {"tp=2,sp_mode=split_gather", "dropout clip"},
     {"tp=3,sp_mode=split_gather", "sgd micro=3 recompute"},
@@ -254,6 +268,7 @@ void train_as(std::map<std::string, std::string> how, Case& c) {
   if (take(how, "modules", 0) != 0) c.train += "recompute_modules = [\"attention\", \"*.intermediate.dense\"]\n";
   c.twice = take(how, "twice", 0) != 0;
   c.rare = take(how, "rare", 0) != 0;
+  c.balance = take(how, "balance", 0) != 0;
   if (take(how, "tied", 0) != 0) c.vocabulary = Case::Vocabulary::tied;
   if (take(how, "words", 0) != 0) c.vocabulary = Case::Vocabulary::untied;
   for (const auto& [word, key] :

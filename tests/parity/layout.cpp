@@ -47,13 +47,14 @@ static nn::Policy make_policy(const Case& c) {
     return policy;
   }
   auto policy = models::all_models().at("vit")->policy(nullptr);
-  if (c.unused_block || c.rare || c.twice) {
+  if (c.unused_block || c.rare || c.twice || c.balance) {
     for (auto& row : policy.tensor) row.layer = "inner." + row.layer;
     for (auto& row : policy.sequence) row.layer = "inner." + row.layer;
   }
   if (c.twice && c.sequence) policy.sequence.push_back({"shared.linear", role::token_wise});
   if (c.twice && !c.sequence) policy.tensor.push_back({"shared.linear", role::column_parallel_gather_output});
   if (c.rare) policy.sequence.push_back({"rare.linear", role::token_wise});
+  if (c.balance) policy.sequence.push_back({"balance.linear", role::token_wise});
   if (c.unused_block) policy.sequence.push_back({"bystander.linear", role::whole});
   return policy;
 }

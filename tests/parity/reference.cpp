@@ -121,10 +121,10 @@ std::string numbers_of(const Case& c) {
                                 c.patch, c.width, lora.rank, static_cast<std::int64_t>(c.vocabulary)},
                                " "),
                      fmt::join({c.dropout, c.max_norm, c.smoothing, lora.alpha, lora.dropout}, " ")) +
-         fmt::format(" {:d}{:d}{:d}{:d}{:d}{:d}{:d} {};{};{};{};{};{}", c.adamw, c.unused_block, c.rare, c.adapted,
-                     c.in_place, c.twice, c.everywhere, c.train, fmt::join(c.freeze, ","), fmt::join(c.no_decay, ","),
-                     fmt::join(lora.target, ","), fmt::join(lora.train.value_or(std::vector<std::string>{"-"}), ","),
-                     fmt::join(lora.heads, ","));
+         fmt::format(" {:d}{:d}{:d}{:d}{:d}{:d}{:d}{:d} {};{};{};{};{};{}", c.adamw, c.unused_block, c.rare, c.balance,
+                     c.adapted, c.in_place, c.twice, c.everywhere, c.train, fmt::join(c.freeze, ","),
+                     fmt::join(c.no_decay, ","), fmt::join(lora.target, ","),
+                     fmt::join(lora.train.value_or(std::vector<std::string>{"-"}), ","), fmt::join(lora.heads, ","));
 }
 
 namespace {
@@ -158,7 +158,7 @@ Trace compute_reference(const Case& c) {
     const auto loss = -((1 - c.smoothing) * log_p.gather(1, batch.targets["labels"].unsqueeze(1)).mean() +
                         c.smoothing * log_p.mean());
     for (auto& p : parameters) p.value.mutable_grad() = at::Tensor();
-    loss.backward();
+    (c.balance ? loss + last_term(*model) / batch.size() : loss).backward();
     trace.losses.push_back(loss.item<double>());
     Named gradients;
     double square = 0;

@@ -51,6 +51,7 @@ INSTANTIATE_TEST_SUITE_P(
          {.name = "unused", .unused_block = true},
          {.name = "rare", .micro_batch = 3, .rare = true},
          {.name = "rare_recompute", .recompute = true, .rare = true},
+         {.name = "balance", .micro_batch = 3, .balance = true},
          {.name = "twice", .micro_batch = 4, .twice = true},
          {.name = "tied", .dropout = 0.1, .smoothing = 0.1, .vocabulary = Case::Vocabulary::tied},
          {.name = "adapted", .micro_batch = 5, .adapted = true},
@@ -61,7 +62,7 @@ class LowPrecisionReplicas : public testing::TestWithParam<Rounding> {};
 
 TEST_P(LowPrecisionReplicas, StayNearFloat64) {
   if (lacks_devices()) GTEST_SKIP() << "needs three GPUs, or the CPU";
-  Case c{.name = "hard", .micro_batch = 3, .adamw = false, .max_norm = 0.5, .recompute = true};
+  Case c{.name = "hard", .micro_batch = 3, .adamw = false, .max_norm = 0.5, .recompute = true, .balance = true};
   c.plugin_name = "data_parallel";
   c.plugin = "replicas = 3";
   expect_near_float64(c, GetParam());

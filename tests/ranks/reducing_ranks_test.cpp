@@ -1,5 +1,6 @@
 // An axis along which some parameters are sharded and the others are replicated, such as one of experts: each gradient
-// is reduced by the ranks that have its parameter, in every stage of ZeRO.
+// is reduced by the ranks that have its parameter, in every stage of ZeRO. So also where tensor-parallel ranks have
+// parts of these parameters: initial values, the norm, training, checkpoints and exported files.
 #include "zero/reducing_ranks.h"
 
 #include <ATen/TensorOperators.h>
@@ -11,11 +12,16 @@
 
 #include <map>
 #include <set>
+#include <tuple>
 
+#include "core/checkpoint/formats/safetensors.h"
+#include "core/checkpoint/train_state.h"
+#include "core/comm/text.h"
 #include "core/nn/block.h"
 #include "core/nn/layers/linear.h"
 #include "core/optim/sgd.h"
 #include "tests/ranks/world.h"
+#include "tests/unit/checkpoint/folder.h"
 #include "zero/gemini/chunks.h"
 #include "zero/gemini/gathered_model.h"
 #include "zero/sharded_optimizer.h"
@@ -23,18 +29,25 @@
 namespace trireme::tests {
 namespace {
 
-constexpr int kExperts = 2;
-constexpr std::int64_t kIn = 4, kHidden = 5, kOut = 3, kSamples = 2, kSteps = 3;
+constexpr int kParts = 2;  // in which the ranks divide the experts
+constexpr std::int64_t kExperts = 3, kIn = 4, kHidden = 5, kOut = 3, kSamples = 2, kSteps = 3;
 constexpr double kRate = 0.3, kMaxNorm = 0.2;
 
-/// A matrix for each expert, [experts, hidden, out]. A rank's samples go through the first one that it holds.
+/// A matrix for each expert, [experts, hidden, out]. A rank's samples go through all that it holds.
 class Experts : public nn::Block {
  public:
   Experts() { declare("weight", weight, {kExperts, kHidden, kOut}, nn::Init::normal(0, 0.5)); }
   nn::Tensors forward(nn::Tensors inputs, const nn::Context&) override {
-    return {at::matmul(inputs[0], weight.select(0, 0))};
+    if (tensor.size() > 1 && inputs[0].requires_grad())
+      inputs[0].register_hook([this](const at::Tensor& part) {
+        auto sum = part.clone();
+        tensor.all_reduce(sum);
+        return sum;
+      });
+    return {at::matmul(inputs[0], weight.sum(0))};
   }
   at::Tensor weight;
+  comm::Group tensor;  ///< its ranks hold the other outputs
 };
 
 class Trunk : public nn::Block {
@@ -72,7 +85,7 @@ struct Trained {
   std::vector<double> norms;
 };
 
-/// Trains all experts in one process: rank r's samples go through expert r % kExperts.
+/// Trains all experts in one process: the samples of each of `ranks` go through one part of the experts.
 Trained by_hand(int ranks, std::uint64_t seed) {
   Trained out;
   Routed model;
@@ -82,7 +95,8 @@ Trained by_hand(int ranks, std::uint64_t seed) {
     at::Tensor loss;
     for (int rank = 0; rank < ranks; ++rank) {
       const auto hidden = model.blocks()[0]->forward({inputs_of(rank, step)}, {}).front();
-      const auto part = at::matmul(hidden, model.experts->weight.select(0, rank % kExperts)).square().sum();
+      const auto [begin, end] = shard::split(kExperts, kParts, rank % kParts);
+      const auto part = at::matmul(hidden, model.experts->weight.slice(0, begin, end).sum(0)).square().sum();
       loss = loss.defined() ? loss + part : part;
     }
     (loss / (ranks * kSamples)).backward();
@@ -99,31 +113,58 @@ Trained by_hand(int ranks, std::uint64_t seed) {
   return out;
 }
 
-class ReducingRanksTest : public testing::TestWithParam<int> {};
+/// The weights in a checkpoint and in an exported file, both of which all ranks write together.
+void expect_saved(const std::vector<shard::Slice>& weights, comm::Mesh& mesh, const Trained& expected) {
+  const checkpoint::TestFolder own;
+  const auto folder = comm::all_gather_text(world().group(), world().device(), own.path()).front();
+  checkpoint::CheckpointContents contents;
+  contents.record.progress.global_step = kSteps;
+  contents.weights = weights;
+  const checkpoint::Checkpoint saved(checkpoint::save_checkpoint(folder, contents, 1, mesh));
+  checkpoint::write_slices(folder + "/exported", weights, mesh);
+  world().group().barrier();
+  const checkpoint::SafeTensors exported(folder + "/exported");
+  for (const auto& [name, wanted] : expected.weights) {
+    EXPECT_LE((exported.read(name) - wanted).abs().max().item<double>(), 1e-9) << name;
+    // In another layout: the middle dim of the experts, the last one of the others.
+    auto placement = shard::Placement::whole(name, wanted.sizes().vec());
+    const auto dim = wanted.dim() / 2;
+    placement.cut(dim, {shard::split(wanted.size(dim), world().size(), world().rank())});
+    const auto part = saved.weights().read(name, placement), other = placement.slice(wanted);
+    if (part.numel() > 0) {
+      EXPECT_LE((part - other).abs().max().item<double>(), 1e-9) << name;
+    }
+  }
+  world().group().barrier();  // before rank 0 removes its folder
+}
+
+class ReducingRanksTest : public testing::TestWithParam<std::tuple<int, int>> {};
 
 TEST_P(ReducingRanksTest, ShardedAlongAnAxisThatReplicatesTheOthers) {
-  const int stage = GetParam(), ranks = world().size();
-  if (ranks % kExperts != 0) GTEST_SKIP();
+  const auto [stage, tensor] = GetParam();
+  if (world().size() % (kParts * tensor) != 0) GTEST_SKIP();
+  const int ranks = world().size() / tensor, mine = world().rank() / tensor;  // that have samples of their own
   const comm::AxisKind experts{.name = "ep",
                                .title = "expert-parallel ranks",
                                .splits_samples = true,
                                .sums_gradients = true,
                                .partitions_state = true,
                                .sums_losses = true};
-  comm::Mesh mesh(world(), {{"dp", ranks / kExperts}, {experts, kExperts}});
+  comm::Mesh mesh(world(), {{"dp", ranks / kParts}, {experts, kParts}, {"tp", tensor}});
   BoostOptions options{.train = {.precision = "fp64", .max_norm = kMaxNorm}, .optimizer = {.lr = kRate}, .seed = 7};
   options.optimizer.method = optim::sgd();
 
   const auto model = std::make_shared<Routed>();
-  const auto expert = mesh.coordinate("ep");
-  model->experts->cut("weight", 0, {{expert, expert + 1}}, "ep");
+  model->experts->tensor = mesh.group("tp");
+  model->experts->cut("weight", 0, {shard::split(kExperts, kParts, mesh.coordinate("ep"))}, "ep");
+  if (tensor > 1) model->experts->cut("weight", 2, {shard::split(kOut, tensor, mesh.coordinate("tp"))}, "tp");
   const zero::ReductionPlan reduction(
       *model, mesh, stage == 0 ? std::vector<std::string>{} : mesh.axes(&comm::AxisKind::partitions_state));
   const zero::BucketRules rules{.elements = 16, .ranks = &reduction};
   auto buckets = stage == 3 ? zero::plan_chunks(*model, rules) : zero::plan_buckets(nn::declarations(*model), rules);
   std::set<int> sizes;
   for (const auto& bucket : buckets) sizes.insert(bucket.ranks->everyone.size());
-  EXPECT_EQ(sizes, (std::set<int>{ranks / kExperts, ranks}));
+  EXPECT_EQ(sizes, (std::set<int>{ranks / kParts, ranks}));
   std::vector<zero::Residency> residencies(buckets.size(), {.replicated = stage < 3});
   auto weights = zero::make_weights({.model = model}, zero::weights_options(options, true, at::kCPU),
                                     std::move(buckets), std::move(residencies), Log(world().rank()));
@@ -135,11 +176,18 @@ TEST_P(ReducingRanksTest, ShardedAlongAnAxisThatReplicatesTheOthers) {
     boosted = std::make_unique<zero::ShardedModel>(model, std::move(weights), options, sharded, at::kCPU);
   zero::ShardedOptimizer optimizer(*boosted, options, {reduction.norm_axes()}, mesh);
 
+  Routed initial;
+  nn::materialize(initial, options.seed, at::kDouble, at::kCPU);
+  for (auto& [placement, value] : boosted->weights())
+    for (const auto& whole : nn::parameters(initial))
+      if (whole.name == placement.name) {
+        EXPECT_TRUE(value.equal(placement.slice(whole.value))) << whole.name;
+      }
   const auto expected = by_hand(ranks, options.seed);
   boosted->train(true);
   for (std::int64_t step = 0; step < kSteps; ++step) {
     data::Batch batch;
-    batch.inputs.set("x", inputs_of(world().rank(), step));
+    batch.inputs.set("x", inputs_of(mine, step));
     batch.sample_ids = at::tensor({0, 1}, at::kLong);
     const auto loss = boosted->forward(batch).front().square().sum();
     optimizer.backward(loss, at::tensor(static_cast<double>(ranks * kSamples), at::kDouble));
@@ -152,9 +200,11 @@ TEST_P(ReducingRanksTest, ShardedAlongAnAxisThatReplicatesTheOthers) {
       EXPECT_LE((value - wanted).abs().max().item<double>(), 1e-9) << placement.name;
     }
   }
+  expect_saved(boosted->weights(), mesh, expected);
 }
 
-INSTANTIATE_TEST_SUITE_P(Stages, ReducingRanksTest, testing::Values(0, 1, 2, 3));
+INSTANTIATE_TEST_SUITE_P(Stages, ReducingRanksTest,
+                         testing::Combine(testing::Values(0, 1, 2, 3), testing::Values(1, 2)));
 
 }  // namespace
 }  // namespace trireme::tests

@@ -25,7 +25,8 @@ at::Tensor WeightsFile::transpose_of(const shard::Placement& placement,
   auto other = placement;
   std::reverse(other.shape.begin(), other.shape.end());
   other.stored_transposed = false;
-  other.dim = 1 - placement.dim;
+  std::reverse(other.cuts.begin(), other.cuts.end());
+  for (auto& cut : other.cuts) cut.dim = 1 - cut.dim;
   other.flat.reset();  // a flat range is not one of the transpose, so it is taken from the tensor shard
   const auto shard = read(other).t().contiguous();
   return placement.flat ? shard.view(-1).narrow(0, placement.flat->begin, placement.flat->size()) : shard;

@@ -52,15 +52,11 @@ at::Tensor StoredTensor::read(const shard::Placement& placement) const {
   const auto rows = placement.shape.at(0), first = part * rows;
   auto fused = placement;
   fused.shape[0] = parts * rows;
-  if (placement.ranges.empty() || placement.dim != 0) {
-    fused.dim = 0;
-    fused.ranges = {{first, first + rows}};
-  } else {
-    for (auto& range : fused.ranges) range = {range.begin + first, range.end + first};
-  }
-  if (placement.ranges.empty() || placement.dim == 0) return file->read(name, fused);
-  fused.flat.reset();
-  return placement.slice(file->read(name, fused));
+  if (placement.cut_along(0) == nullptr)
+    fused.cuts.insert(fused.cuts.begin(), {0, {{first, first + rows}}});
+  else
+    for (auto& range : fused.cuts.front().ranges) range = {range.begin + first, range.end + first};
+  return file->read(name, fused);
 }
 
 StoredNames::StoredNames(const WeightsSource& source, const std::vector<std::string>& names,

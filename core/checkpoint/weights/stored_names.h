@@ -24,8 +24,7 @@ struct StoredTensor {
   [[nodiscard]] TensorInfo info() const { return file->info(name); }
   /// The shape of the stored tensor for a model's tensor with this placement.
   [[nodiscard]] std::vector<std::int64_t> shape_for(shard::Placement placement) const;
-  /// This rank's slice of the model's tensor. Of a safetensors file no other bytes are read, unless a part is sharded
-  /// along another dim than 0. @throws CheckpointError
+  /// This rank's slice of the model's tensor; of a safetensors file no other bytes are read. @throws CheckpointError
   [[nodiscard]] at::Tensor read(const shard::Placement& placement) const;
 };
 

@@ -89,30 +89,31 @@ TEST(SafeTensorsFormat, SlicesEqualSlicesOfTheWhole) {
   struct Row {
     const char* name;
     at::Tensor full;
-    std::int64_t dim;
-    std::vector<shard::Range> ranges;
+    std::vector<shard::Cut> cuts;
     std::optional<shard::Range> flat;
   };
   const std::vector<Row> rows{
-      {"m", matrix, 0, {}, {}},
-      {"m", matrix, 0, {{0, 5}}, {}},                   // uneven: 5 of 12
-      {"m", matrix, 0, {{5, 5}}, {}},                   // nothing
-      {"m", matrix, 1, {{3, 5}}, {}},                   // columns
-      {"m", matrix, 0, {{1, 3}, {5, 7}, {9, 11}}, {}},  // fused parts
-      {"m", matrix, 0, {}, shard::Range{13, 29}},       // flat
-      {"m", matrix, 0, {{1, 3}, {5, 7}, {9, 11}}, shard::Range{7, 26}},
-      {"c", cube, 1, {{0, 1}, {2, 4}}, {}},
-      {"c", cube, 2, {{1, 2}}, shard::Range{3, 11}},
+      {"m", matrix, {}, {}},
+      {"m", matrix, {{0, {{0, 5}}}}, {}},                   // uneven: 5 of 12
+      {"m", matrix, {{0, {{5, 5}}}}, {}},                   // nothing
+      {"m", matrix, {{1, {{3, 5}}}}, {}},                   // columns
+      {"m", matrix, {{0, {{1, 3}, {5, 7}, {9, 11}}}}, {}},  // fused parts
+      {"m", matrix, {}, shard::Range{13, 29}},              // flat
+      {"m", matrix, {{0, {{1, 3}, {5, 7}, {9, 11}}}}, shard::Range{7, 26}},
+      {"m", matrix, {{0, {{1, 3}, {5, 10}}}, {1, {{0, 1}, {2, 5}}}}, shard::Range{3, 20}},
+      {"c", cube, {{1, {{0, 1}, {2, 4}}}}, {}},
+      {"c", cube, {{2, {{1, 2}}}}, shard::Range{3, 11}},
+      {"c", cube, {{0, {{1, 2}}}, {2, {{1, 3}}}}, {}},
   };
   for (const auto& row : rows) {
     auto placement = shard::Placement::whole(row.name, row.full.sizes().vec());
-    placement.dim = row.dim;
-    placement.ranges = row.ranges;
+    placement.cuts = row.cuts;
     placement.flat = row.flat;
     EXPECT_TRUE(same_bits(file.read(row.name, placement), placement.slice(row.full))) << &row - rows.data();
     if (row.full.dim() != 2) continue;
     placement.shape = {row.full.size(1), row.full.size(0)};
-    placement.dim = 1 - row.dim;
+    placement.cuts.assign(row.cuts.rbegin(), row.cuts.rend());
+    for (auto& cut : placement.cuts) cut.dim = 1 - cut.dim;
     placement.stored_transposed = true;
     EXPECT_TRUE(same_bits(file.read(row.name, placement), placement.slice(row.full.t()))) << &row - rows.data();
   }

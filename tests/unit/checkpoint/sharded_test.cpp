@@ -24,24 +24,19 @@ Placement tensor() { return Placement::whole("t", {6, 9}); }
 
 Layout along(std::int64_t dim, int parts) {
   Layout out;
-  for (int i = 0; i < parts; ++i) {
-    auto placement = tensor();
-    placement.dim = dim;
-    placement.ranges = {shard::split(placement.shape[static_cast<std::size_t>(dim)], parts, i)};
-    out.push_back(placement);
-  }
+  const auto size = tensor().shape[static_cast<std::size_t>(dim)];
+  for (int i = 0; i < parts; ++i) out.push_back(tensor().cut(dim, {shard::split(size, parts, i)}));
   return out;
 }
 
 /// A fused tensor of three parts, each cut in two.
-Layout fused() {
-  Layout out(2, tensor());
-  for (int rank = 0; rank < 2; ++rank)
-    for (std::int64_t part = 0; part < 3; ++part) {
-      auto& placement = out[static_cast<std::size_t>(rank)];
-      placement.dim = 1;
-      placement.ranges.push_back(rank == 0 ? Range{3 * part, 3 * part + 2} : Range{3 * part + 2, 3 * part + 3});
-    }
+Layout fused() { return {tensor().cut(1, {{0, 2}, {3, 5}, {6, 8}}), tensor().cut(1, {{2, 3}, {5, 6}, {8, 9}})}; }
+
+/// Each slice of `layout`, which is along dim 1, in two of uneven rows.
+Layout and_rows(const Layout& layout) {
+  Layout out;
+  for (const auto& placement : layout)
+    for (const auto& rows : {Range{0, 4}, Range{4, 6}}) out.push_back(Placement(placement).cut(0, {rows}));
   return out;
 }
 
@@ -68,14 +63,36 @@ Manifest store(const std::string& folder, const Layout& layout, const at::Tensor
     out.slices.push_back({file, layout[rank]});
   }
   manifest.tensors["weights"] = {{"t", out}};
-  return manifest;
+  return read_part(manifest_text(manifest));
+}
+
+/// Manifests of earlier versions say the same of slices with one cut.
+TEST(Manifest, WritesOneCutWithoutAList) {
+  const auto text_of = [](const Placement& placement) {
+    Manifest manifest;
+    manifest.tensors["weights"] = {{"t", {{6, 9}, at::kFloat, false, {{"w", placement}}}}};
+    auto text = manifest_text(manifest);
+    std::erase_if(text, [](char c) { return c == ' ' || c == '\n'; });
+    return text.substr(text.find("\"slices\":") + 9);
+  };
+  EXPECT_TRUE(text_of(tensor()).starts_with(R"([{"file":"w"}])"));
+  EXPECT_TRUE(
+      text_of(flat(fused(), 2)[0]).starts_with(R"([{"dim":1,"file":"w","flat":[0,18],"ranges":[[0,2],[3,5],[6,8]]}])"));
+  EXPECT_TRUE(text_of(and_rows(along(1, 2))[1])
+                  .starts_with(R"([{"cuts":[{"dim":0,"ranges":[[4,6]]},{"dim":1,"ranges":[[0,5]]}],"file":"w"}])"));
 }
 
 TEST(ShardedTensors, EveryLayoutReadsEveryOther) {
-  const std::map<std::string, Layout> layouts{{"whole", {tensor()}},         {"rows", along(0, 4)},
-                                              {"columns", along(1, 2)},      {"fused", fused()},
-                                              {"flat", flat({tensor()}, 5)}, {"rows, flat", flat(along(0, 2), 3)},
-                                              {"more ranks", along(0, 8)},   {"fused, flat", flat(fused(), 3)}};
+  const std::map<std::string, Layout> layouts{{"whole", {tensor()}},
+                                              {"rows", along(0, 4)},
+                                              {"columns", along(1, 2)},
+                                              {"fused", fused()},
+                                              {"flat", flat({tensor()}, 5)},
+                                              {"rows, flat", flat(along(0, 2), 3)},
+                                              {"more ranks", along(0, 8)},
+                                              {"fused, flat", flat(fused(), 3)},
+                                              {"both dims", and_rows(along(1, 2))},
+                                              {"both dims, flat", flat(and_rows(fused()), 3)}};
   const auto full = at::arange(54, at::kDouble).view({6, 9});
   for (const bool transposed : {false, true})
     for (const auto& [from, written] : layouts) {
@@ -91,7 +108,7 @@ TEST(ShardedTensors, EveryLayoutReadsEveryOther) {
         }
       // A reader for which files have the layout of the memory.
       auto other = Placement::whole("t", stored.info("t").shape);
-      other.ranges = {{1, 3}};
+      other.cut(0, {{1, 3}});
       EXPECT_TRUE(at::equal(stored.read("t", other), other.slice((transposed ? full.t() : full).contiguous()))) << from;
       other.flat = Range{2, 5};
       EXPECT_TRUE(at::equal(stored.read("t", other), other.slice((transposed ? full.t() : full).contiguous()))) << from;
@@ -102,12 +119,9 @@ TEST(ShardedTensors, EveryLayoutReadsEveryOther) {
 TEST(ShardedTensors, AReaderVerifiesItsOwnBlocks) {
   const auto large = Placement::whole("t", {4096, 1024});  // 32 MiB
   const auto cut = [&](std::int64_t dim, int parts) {
-    Layout out(static_cast<std::size_t>(parts), large);
-    for (int i = 0; i < parts; ++i) {
-      auto& placement = out[static_cast<std::size_t>(i)];
-      placement.dim = dim;
-      placement.ranges = {shard::split(large.shape[static_cast<std::size_t>(dim)], parts, i)};
-    }
+    Layout out;
+    const auto size = large.shape[static_cast<std::size_t>(dim)];
+    for (int i = 0; i < parts; ++i) out.push_back(Placement(large).cut(dim, {shard::split(size, parts, i)}));
     return out;
   };
   const std::map<std::string, Layout> layouts{{"whole", {large}},
@@ -234,6 +248,14 @@ TEST(Manifest, IsNotTrusted) {
       {"[[0, 4]]", "[[0, 4], [0, 4]]", "but its slices 16"},
       {"[[0, 4]]", "[]", "has a slice without ranges"},
       {"[[0, 4]]", "[[0]]", "not a manifest"},
+      {"\"dim\": 0, \"ranges\": [[0, 4]]",
+       "\"cuts\": [{\"dim\": 1, \"ranges\": [[0, 2]]}, {\"dim\": 0, \"ranges\": [[0, 3]]}]", "but its slices 6"},
+      {"\"dim\": 0, \"ranges\": [[0, 4]]",
+       "\"cuts\": [{\"dim\": 0, \"ranges\": [[0, 2]]}, {\"dim\": 0, \"ranges\": [[2, 4]]}]",
+       "has a slice with two cuts of dim 0"},
+      {"\"ranges\": [[0, 4]]", "\"ranges\": [[0, 4]], \"cuts\": [{\"dim\": 0, \"ranges\": [[0, 4]]}]",
+       "has a slice with two cuts of dim 0"},
+      {"\"dim\": 0, \"ranges\": [[0, 4]]", "\"cuts\": 3", "not a manifest"},
       {"[[0, 4]]", "[[0, 4]], \"flat\": [0, 9]", "the range [0, 9) is not within [0, 8)"},
       {"\"file\": \"w\"", "\"file\": \"v\"", "\"t\" is in \"v\", which is not among the files"},
       {"\"shape\": [4, 2]", "\"shape\": [4, 2, 1], \"stored_transposed\": true",

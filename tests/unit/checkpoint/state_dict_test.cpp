@@ -91,9 +91,9 @@ TEST(StateDict, ViewsTiedStoragesAndSlices) {
   for (const auto& [name, value] : views) {
     expect_tensor(file, name, value);
     auto placement = shard::Placement::whole(name, value.sizes().vec());
-    placement.ranges = {{1, 2}};
+    placement.cuts = {{0, {{1, 2}}}};
     EXPECT_TRUE(at::equal(file.read(name, placement), value.narrow(0, 1, 1))) << name;
-    placement.ranges = {{1, 1}};
+    placement.cuts = {{0, {{1, 1}}}};
     EXPECT_EQ(file.read(name, placement).numel(), 0) << name;
   }
   // What is read is a copy: a change of it reaches no tensor that shares the storage.

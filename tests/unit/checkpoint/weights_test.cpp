@@ -245,8 +245,7 @@ TEST(Weights, SlicesAndConversion) {
   for (const auto dtype : {at::kDouble, at::kFloat, at::kBFloat16}) {
     auto parameters = fresh_parameters(dtype);
     auto& cut = parameters[1];
-    cut.placement.dim = 1;
-    cut.placement.ranges = {{0, 1}, {3, 4}};
+    cut.placement.cut(1, {{0, 1}, {3, 4}});
     cut.value = at::full({4, 2}, -1, dtype).requires_grad_();
     load_weights(folder.path(), parameters, "", Log());
     EXPECT_TRUE(at::equal(cut.value, cut.placement.slice(stored(1, dtype))));

@@ -61,10 +61,12 @@ std::vector<shard::Placement> placements_of(const std::string& name, const std::
   for (std::int64_t dim = 0; dim < std::min<std::int64_t>(2, static_cast<std::int64_t>(shape.size())); ++dim) {
     const auto size = shape[static_cast<std::size_t>(dim)];
     auto cut = Placement::whole(name, shape);
-    cut.dim = dim;
-    cut.ranges = {{0, size / 4}, {size / 2, size}};
+    cut.cut(dim, {{0, size / 4}, {size / 2, size}});
     out.push_back(cut);
   }
+  if (shape.size() > 1)
+    out.push_back(
+        Placement(out[1]).cut(1, {shard::split(shape[1], 2, 0)}));  // of two axes, such as experts' and outputs'
   for (auto cut : std::vector(out)) {
     cut.flat = shard::Range{cut.local_numel() / 3, cut.local_numel() - 1};
     out.push_back(cut);

@@ -3,9 +3,11 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/tensor.h>
@@ -138,7 +140,7 @@ TEST(Materialize, ASliceEqualsTheSliceOfTheWholeDraw) {
       linear->cut("weight", last_dim ? 1 : 0, ranges, "tp");
       linear->cut("bias", 0, ranges, "tp");
     }
-    EXPECT_EQ(declarations(model).at(0).placement.ranges, ranges) << label;
+    EXPECT_EQ(declarations(model).at(0).placement.cuts.at(0).ranges, ranges) << label;
     materialize(model, 11, at::kDouble, at::kCPU);
     const auto got = parameters(model);
     ASSERT_EQ(got.size(), full.size());
@@ -261,6 +263,33 @@ TEST(Criterion, EqualsTheSumOfLibTorchsCrossEntropy) {
   EXPECT_EQ(cross_entropy(logits.to(at::kBFloat16), labels).scalar_type(), at::kFloat);
   EXPECT_THROW(cross_entropy(logits, labels, {.class_weights = share}), UsageError);
   EXPECT_THROW(cross_entropy(logits, labels, {.shares = share.unsqueeze(1)}), UsageError);
+}
+
+// The gradient is that of (the criterion's sum + the term) / weight, times the loss scale; parity tests have the rest.
+TEST(AddToLoss, GivesTheTermItsPartOfTheMean) {
+  const auto x = at::ones({3}, at::kDouble).set_requires_grad(true),
+             w = at::ones({2}, at::kFloat).set_requires_grad(true);
+  Context context{.training = true, .loss_weight = at::scalar_tensor(8, at::kDouble)};
+  const auto gradient_of_w = [&](const Context& in) {
+    w.mutable_grad() = x.mutable_grad() = at::Tensor();
+    const auto y = in.add_to_loss(x, (3 * w).sum());
+    EXPECT_TRUE(at::equal(y, x));
+    (5 * y).sum().backward();
+    EXPECT_TRUE(at::equal(x.grad(), at::full({3}, 5, at::kDouble)));
+    return w.grad();
+  };
+  EXPECT_TRUE(at::equal(gradient_of_w(context), at::full({2}, 3 / 8.0F)));
+  context.loss_scale = at::scalar_tensor(1024, at::kFloat);
+  EXPECT_TRUE(at::equal(gradient_of_w(context), at::full({2}, 3 * 128.0F)));
+  context.training = false;
+  EXPECT_FALSE(gradient_of_w(context).defined());
+  EXPECT_TRUE(context.add_to_loss(x.detach(), w.sum()).requires_grad()) << "as in training";
+  {
+    const at::NoGradGuard no_grad;
+    EXPECT_TRUE(context.add_to_loss(x, w.sum()).is_same(x));
+  }
+  EXPECT_THROW(static_cast<void>(context.add_to_loss(x, w)), UsageError) << "no sum";
+  EXPECT_THROW(static_cast<void>(Context{.training = true}.add_to_loss(x, w.sum())), UsageError) << "no weight";
 }
 
 }  // namespace

@@ -84,12 +84,12 @@ TEST(Draws, SlicesThreadsAndDtypesAgree) {
   std::vector<Placement> slices;
   for (std::int64_t dim = 0; dim < 3; ++dim) {
     auto p = whole;
-    p.dim = dim;
-    p.ranges = {{1, 8}, {9, 10}, {15, 31}};
+    p.cut(dim, {{1, 8}, {9, 10}, {15, 31}});
     slices.push_back(p);
     p.flat = Range{13, 27001};
     slices.push_back(p);
   }
+  slices.push_back(Placement(whole).cut(2, {{2, 5}, {6, 31}}).cut(1, {{1, 8}, {15, 31}}));
   auto flat = whole;
   flat.flat = Range{777, 1'100'001};
   slices.push_back(flat);
@@ -106,7 +106,7 @@ TEST(Draws, SlicesThreadsAndDtypesAgree) {
       for (const auto& p : slices) {
         const auto slice = draw(kind.init, 42, p, dtype, at::kCPU);
         EXPECT_EQ(slice.sizes().vec(), p.local_shape());
-        EXPECT_TRUE(slice.equal(p.slice(full).to(dtype))) << kind.name << " dim " << p.dim << " " << dtype;
+        EXPECT_TRUE(slice.equal(p.slice(full).to(dtype))) << kind.name << " " << &p - slices.data() << " " << dtype;
       }
     }
     const auto buffer = at::zeros({flat.full_numel()}, at::kFloat);

@@ -38,9 +38,8 @@ TEST(Split, CoversEverythingAndDiffersByAtMostOne) {
 struct Case {
   const char* name;
   std::vector<std::int64_t> shape;
-  std::int64_t dim;
-  std::vector<std::vector<Range>> tensor_cuts;  // one entry a tensor-parallel rank; empty: no cut
-  int flat_parts;                               // 0: no flat range
+  std::vector<std::vector<Cut>> ranks;  // the cuts of each rank
+  int flat_parts;                       // 0: no flat range
 };
 
 class Slices : public testing::TestWithParam<Case> {};
@@ -50,19 +49,16 @@ TEST_P(Slices, PasteGivesTheFullTensorBack) {
   const auto& c = GetParam();
   const auto full = numbered(c.shape);
   auto rebuilt = at::full(c.shape, -1.0, at::kDouble);
-  auto cuts = c.tensor_cuts;
-  if (cuts.empty()) cuts.push_back({});
   std::int64_t held = 0;
-  for (const auto& cut : cuts)
+  for (const auto& cuts : c.ranks)
     for (int part = 0; part < std::max(1, c.flat_parts); ++part) {
       auto p = Placement::whole("w", c.shape);
-      p.dim = c.dim;
-      p.ranges = cut;
+      p.cuts = cuts;
       auto expected = full;
-      if (!cut.empty()) {
+      for (const auto& cut : cuts) {
         std::vector<at::Tensor> pieces;
-        for (const auto& r : cut) pieces.push_back(full.narrow(c.dim, r.begin, r.size()));
-        expected = at::cat(pieces, c.dim);
+        for (const auto& r : cut.ranges) pieces.push_back(expected.narrow(cut.dim, r.begin, r.size()));
+        expected = at::cat(pieces, cut.dim);
       }
       if (c.flat_parts > 0) {
         p.flat = split(p.local_numel(), c.flat_parts, part);
@@ -78,22 +74,48 @@ TEST_P(Slices, PasteGivesTheFullTensorBack) {
   EXPECT_TRUE(rebuilt.equal(full)) << c.name;
 }
 
+/// The cuts of ranks that each have the ranges of one dim.
+std::vector<std::vector<Cut>> along(std::int64_t dim, const std::vector<std::vector<Range>>& ranks) {
+  std::vector<std::vector<Cut>> out;
+  for (const auto& ranges : ranks) out.push_back({{dim, ranges}});
+  return out;
+}
+
+/// A rank for each pair of a rank of `first` and one of `second`.
+std::vector<std::vector<Cut>> product_of(const std::vector<std::vector<Cut>>& first,
+                                         const std::vector<std::vector<Cut>>& second) {
+  std::vector<std::vector<Cut>> out;
+  for (const auto& one : first)
+    for (const auto& other : second) {
+      out.push_back(one);
+      out.back().insert(out.back().end(), other.begin(), other.end());
+    }
+  return out;
+}
+
+const auto kQkv = along(0, {{{0, 2}, {3, 5}, {6, 8}}, {{2, 3}, {5, 6}, {8, 9}}});
+const auto kExperts = along(0, {{{0, 3}}, {{3, 5}}}), kOutputs = along(2, {{{0, 4}}, {{4, 7}}});
+
 INSTANTIATE_TEST_SUITE_P(
     All, Slices,
-    testing::Values(Case{"whole", {5, 3}, 0, {}, 0}, Case{"zero_dim", {}, 0, {}, 0},
-                    Case{"rows", {7, 3}, 0, {{{0, 4}}, {{4, 7}}}, 0},
-                    Case{"columns", {4, 7}, 1, {{{0, 3}}, {{3, 5}}, {{5, 7}}}, 0},
-                    Case{"qkv", {9, 2}, 0, {{{0, 2}, {3, 5}, {6, 8}}, {{2, 3}, {5, 6}, {8, 9}}}, 0},
-                    Case{"empty_rank", {2, 2}, 0, {{{0, 1}}, {{1, 2}}, {{2, 2}}}, 0}, Case{"flat", {5, 13}, 0, {}, 3},
-                    Case{"flat_more_ranks", {3}, 0, {}, 8},
-                    Case{"middle_dim_flat", {2, 5, 3}, 1, {{{0, 3}}, {{3, 5}}}, 2},
-                    Case{"qkv_flat", {6, 5}, 0, {{{0, 1}, {2, 3}, {4, 5}}, {{1, 2}, {3, 4}, {5, 6}}}, 2}),
+    testing::Values(
+        Case{"whole", {5, 3}, {{}}, 0}, Case{"zero_dim", {}, {{}}, 0},
+        Case{"rows", {7, 3}, along(0, {{{0, 4}}, {{4, 7}}}), 0},
+        Case{"columns", {4, 7}, along(1, {{{0, 3}}, {{3, 5}}, {{5, 7}}}), 0}, Case{"qkv", {9, 2}, kQkv, 0},
+        Case{"empty_rank", {2, 2}, along(0, {{{0, 1}}, {{1, 2}}, {{2, 2}}}), 0}, Case{"flat", {5, 13}, {{}}, 3},
+        Case{"flat_more_ranks", {3}, {{}}, 8}, Case{"middle_dim_flat", {2, 5, 3}, along(1, {{{0, 3}}, {{3, 5}}}), 2},
+        Case{"qkv_flat", {9, 5}, kQkv, 2}, Case{"experts_and_outputs", {5, 3, 7}, product_of(kExperts, kOutputs), 0},
+        Case{"experts_and_outputs_flat", {5, 3, 7}, product_of(kExperts, kOutputs), 3},
+        Case{"neighbouring_dims", {9, 4, 2}, product_of(kQkv, along(1, {{{0, 1}, {2, 3}}, {{1, 2}, {3, 4}}})), 2},
+        Case{"three_dims", {5, 4, 7}, product_of(product_of(kExperts, along(1, {{{0, 4}}, {{4, 4}}})), kOutputs), 0}),
     [](const auto& value) { return std::string(value.param.name); });
 
 TEST(Placement, RefusesARangeOutsideTheTensor) {
   auto p = Placement::whole("w", {4, 2});
-  p.ranges = {{2, 5}};
+  p.cut(0, {{2, 5}}, "tp");
   EXPECT_THROW(static_cast<void>(p.runs()), LogicError);
+  EXPECT_THROW(static_cast<void>(p.cut(0, {{0, 1}}, "ep")), LogicError) << "the dim is cut";
+  EXPECT_THROW(static_cast<void>(p.cut(1, {{0, 1}}, "tp")), LogicError) << "its ranks hold other rows already";
   EXPECT_THROW(static_cast<void>(Placement::whole("w", {4}).slice(numbered({5}))), LogicError);
 }
 
@@ -102,7 +124,7 @@ TEST(Init, ASliceIsDrawnAsTheFullTensorIs) {
     auto whole = Placement::whole("layer.weight", {9, 5});
     const auto full = draw(init, 42, whole, at::kDouble, at::kCPU);
     auto p = whole;
-    p.ranges = {{1, 3}, {6, 7}};
+    p.cut(0, {{1, 3}, {6, 7}});
     p.flat = Range{2, 13};
     EXPECT_TRUE(draw(init, 42, p, at::kDouble, at::kCPU).equal(p.slice(full)));
     EXPECT_TRUE(draw(init, 42, whole, at::kFloat, at::kCPU).equal(full.to(at::kFloat)));
