@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/files/crc32.h"
+#include "core/base/files/digest.h"
 #include "core/base/text.h"
 #include "datasets/text/encode.h"
 #include "datasets/text/length_buckets.h"

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/files/crc32.h"
+#include "core/base/files/digest.h"
 #include "core/base/text.h"
 #include "datasets/datasets.h"
 #include "datasets/shard_pattern.h"
