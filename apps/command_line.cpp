@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "apps/command_options.h"
-#include "apps/command_rules.h"
 #include "apps/report.h"
 #include "core/base/error.h"
 #include "core/base/text.h"

@@ -34,5 +34,9 @@ struct Parsed {
 
 /// Adds all commands, which write to `out`.
 void add_commands(CLI::App& app, Parsed& out);
+/// Throws the ConfigError, with the --help that covers the command.
+[[noreturn]] void refuse(const CLI::App& app, const std::string& what);
+/// The command that was given, after its values are checked. @throws ConfigError, CheckpointError
+Command finish(CLI::App& app, Parsed& parsed);
 
 }  // namespace trireme::apps

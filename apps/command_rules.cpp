@@ -1,12 +1,21 @@
-#include "apps/command_rules.h"
-
+// Rules about the values of options, beyond their types: what a parsed command line means.
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
 
-#include "apps/eval_target.h"
+#include "apps/command_options.h"
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
 #include "core/base/text.h"
 #include "core/config/table.h"
 
@@ -30,14 +39,139 @@ std::string path_of(const CLI::App& app) {
 
 namespace {
 
-void check_restarts(const CLI::App& app, std::int64_t most) {
-  if (most < 0 || most > 1'000'000)
-    refuse(app, fmt::format("--max-restarts {}: must be at least 0 and at most 1000000", most));
+void check_range(const CLI::App& app, const char* option, std::optional<std::int64_t> value, std::int64_t least,
+                 std::int64_t most) {
+  if (value && (*value < least || *value > most))
+    refuse(app, fmt::format("{} {}: must be at least {} and at most {}", option, *value, least, most));
 }
 
-void check_ranks(const CLI::App& app, const std::optional<std::int64_t>& ranks) {
-  if (ranks && (*ranks < 1 || *ranks > 4096))
-    refuse(app, fmt::format("--ranks {}: must be at least 1 and at most 4096", *ranks));
+void check_choice(const CLI::App& app, const char* option, const std::string& value,
+                  const std::vector<std::string>& known) {
+  if (std::find(known.begin(), known.end(), value) == known.end())
+    refuse(app, fmt::format("{} {}: must be one of {}", option, value, text::join(known)));
+}
+
+void check_seed(const CLI::App& app, std::int64_t seed) {
+  if (seed < 0) refuse(app, fmt::format("--seed {}: must be at least 0", seed));
+}
+
+constexpr std::int64_t kMostRanks = 4096, kMostRestarts = 1'000'000;
+
+struct EvalTarget {
+  std::string weights;         ///< what to evaluate; for a run without a model, its newest checkpoint
+  std::string config{};        ///< the configuration in the run or checkpoint; "" for weights without one
+  bool is_checkpoint = false;  ///< `weights` is a checkpoint's folder
+};
+
+namespace fs = std::filesystem;
+
+bool is_file(const fs::path& path) {
+  std::error_code none;
+  return fs::is_regular_file(path, none);
+}
+
+bool is_checkpoint(const fs::path& folder) {
+  return is_file(folder / "manifest.json") && is_file(folder / "config.toml");
+}
+
+bool is_model(const fs::path& folder) {
+  return is_file(folder / "model.safetensors") || is_file(folder / "model.safetensors.index.json") ||
+         is_file(folder / "adapter_model.safetensors");
+}
+
+struct Newest {
+  fs::path folder;  ///< empty: the run has no checkpoint
+  std::int64_t step = -1;
+};
+
+/// Finds the checkpoint with the largest step.
+Newest newest_checkpoint(const fs::path& run) {
+  Newest newest;
+  std::error_code none;
+  for (const auto& entry : fs::directory_iterator(run / "checkpoints", none)) {
+    const auto name = entry.path().filename().string();
+    constexpr std::string_view kPrefix = "step-";
+    if (!name.starts_with(kPrefix)) continue;
+    std::int64_t step = -1;
+    const auto* end = name.data() + name.size();
+    const auto read = std::from_chars(name.data() + kPrefix.size(), end, step);
+    if (read.ec != std::errc() || read.ptr != end || step <= newest.step) continue;  // skips ".tmp" and ".aside"
+    newest = {entry.path(), step};
+  }
+  return newest;
+}
+
+/// The step of the weights in RUN/model; the largest integer if RUN has no record of it.
+std::int64_t exported_step(const fs::path& run) {
+  std::ifstream file(run / "summary.json");
+  const auto summary = parse_json_or_null(std::string{std::istreambuf_iterator<char>(file), {}});
+  if (!summary.is_object() || !summary.contains("steps") || !summary["steps"].is_number_integer())
+    return std::numeric_limits<std::int64_t>::max();
+  return summary["steps"].get<std::int64_t>();
+}
+
+/// Resolves PATH in `trireme eval PATH`: a run folder, a checkpoint, or weights, which may be a file in one of these;
+/// and the configuration that belongs to them. Looks only at file names.
+/// @throws CheckpointError for a run folder with neither a model nor a checkpoint.
+EvalTarget find_eval_target(const std::string& path) {
+  if (path.empty()) throw ConfigError("the path of a run or of weights is empty; is a variable of the shell unset?");
+  auto folder = fs::path(path).lexically_normal();
+  const bool is_one_file = is_file(folder);                                  // of weights, in one of the folders below
+  if (is_one_file || !folder.has_filename()) folder = folder.parent_path();  // else a trailing slash
+  if (folder.empty()) folder = ".";
+  if (is_checkpoint(folder)) return {path, (folder / "config.toml").string(), !is_one_file};
+  auto full = fs::absolute(folder).lexically_normal();
+  if (!full.has_filename()) full = full.parent_path();
+  const auto name = full.filename(), run = full.parent_path();
+  if (is_model(folder) && (name == "model" || name == "model-best" || name == "model-merged") &&
+      is_file(run / "config.toml"))
+    return {path, (folder.has_parent_path() ? folder.parent_path() / "config.toml" : run / "config.toml").string()};
+  if (is_one_file) return {path};
+  if (!is_file(folder / "config.toml")) return {path};
+  const auto config = (folder / "config.toml").string();
+  const auto newest = newest_checkpoint(folder);
+  // After a run is resumed past its end, RUN/model is outdated until the run ends again.
+  const bool exported = is_model(folder / "model") && exported_step(folder) >= newest.step;
+  if (exported || is_model(folder)) return {path, config};
+  if (newest.folder.empty())
+    throw CheckpointError(
+        fmt::format("{}: this run has neither a model nor a checkpoint yet; there is nothing to evaluate", path));
+  return {newest.folder.string(), (newest.folder / "config.toml").string(), true};
+}
+
+/// @throws ConfigError for an override (--set) that does not apply to an evaluation.
+void check_eval_settings(const std::vector<std::string>& set) {
+  constexpr const char* kOfTraining[] = {"optimizer.",
+                                         "schedule.",
+                                         "run.dir=",
+                                         "run.resume=",
+                                         "run.checkpoint_every=",
+                                         "run.keep_checkpoints=",
+                                         "train.epochs=",
+                                         "train.max_steps=",
+                                         "train.max_seconds=",
+                                         "train.shuffle=",
+                                         "train.drop_last=",
+                                         "train.max_norm=",
+                                         "run.export_dtype=",
+                                         "run.export_shard_mb=",
+                                         "run.checkpoint_shard_mb=",
+                                         "lora.weights=",
+                                         "lora.merge=",
+                                         "lora.dropout=",
+                                         "train.recompute=",
+                                         "train.recompute_ratio=",
+                                         "train.recompute_layers_per_stage=",
+                                         "train.recompute_modules=",
+                                         "train.offload_activations=",
+                                         "train.label_smoothing="};
+  for (const auto& assignment : set) {
+    if (assignment.starts_with("model.weights="))
+      throw ConfigError(fmt::format("--set {}: eval takes the weights as its first argument; remove it", assignment));
+    for (const auto* key : kOfTraining)
+      if (assignment.starts_with(key))
+        throw ConfigError(fmt::format("--set {}: has no effect in an evaluation; remove it", assignment));
+  }
 }
 
 /// Finds the weights and, if no file is given, their configuration. A model that generates text needs no data, and its
@@ -66,24 +200,20 @@ void resolve_weights(const CLI::App& app, WeightsArgument& eval) {
 
 LaunchCommand finish_launch(CLI::App& app, LaunchCommand& launch) {
   if (!launch.ranks) refuse(app, "-n N is missing: the number of ranks to start");
-  if (*launch.ranks < 1 || *launch.ranks > 4096)
-    refuse(app, fmt::format("-n {}: must be at least 1 and at most 4096", *launch.ranks));
-  check_restarts(app, launch.max_restarts);
-  if (launch.grace < 1 || launch.grace > 86400)
-    refuse(app, fmt::format("--grace {}: must be at least 1 and at most 86400", launch.grace));
+  check_range(app, "-n", launch.ranks, 1, kMostRanks);
+  check_range(app, "--max-restarts", launch.max_restarts, 0, kMostRestarts);
+  check_range(app, "--grace", launch.grace, 1, 86400);
   if (launch.program.empty()) refuse(app, "PROGRAM is missing: what to run on the ranks");
   return launch;
 }
 
 Command finish_generate(CLI::App& app, GenerateCommand& generate) {
   if (generate.prompt.empty()) refuse(app, "--prompt \"\": the text to continue is empty; give at least one character");
-  if (generate.tokens < 1 || generate.tokens > 1'000'000)
-    refuse(app, fmt::format("--tokens {}: must be at least 1 and at most 1000000", generate.tokens));
+  check_range(app, "--tokens", generate.tokens, 1, 1'000'000);
   if (!(generate.temperature >= 0 && generate.temperature <= 100))
     refuse(app, fmt::format("--temperature {}: must be at least 0 and at most 100", generate.temperature));
-  if (generate.top_k < 0 || generate.top_k > 1'000'000'000)
-    refuse(app, fmt::format("--top-k {}: must be at least 0 and at most 1000000000", generate.top_k));
-  if (generate.seed < 0) refuse(app, fmt::format("--seed {}: must be at least 0", generate.seed));
+  check_range(app, "--top-k", generate.top_k, 0, 1'000'000'000);
+  check_seed(app, generate.seed);
   const auto* options = app.get_subcommand("generate");
   for (const auto* name : {"--top-k", "--seed"})
     if (generate.temperature == 0 && options->count(name) > 0)
@@ -101,19 +231,16 @@ Command finish_checkpoint(CLI::App& app, Parsed& parsed) {
   if (checkpoint.got_subcommand("verify")) return parsed.verify_checkpoint;
   if (checkpoint.got_subcommand("diff")) return parsed.diff;
   const auto& chosen = parsed.export_checkpoint;
-  const std::vector<std::string> known{"fp32", "bf16", "fp16"};
-  if (chosen.dtype && std::find(known.begin(), known.end(), *chosen.dtype) == known.end())
-    refuse(app, fmt::format("--dtype {}: must be one of {}", *chosen.dtype, text::join(known)));
-  if (chosen.shard_mb && (*chosen.shard_mb < 0 || *chosen.shard_mb > 1'000'000'000))
-    refuse(app, fmt::format("--shard-mb {}: must be at least 0 and at most 1000000000", *chosen.shard_mb));
+  if (chosen.dtype) check_choice(app, "--dtype", *chosen.dtype, {"fp32", "bf16", "fp16"});
+  check_range(app, "--shard-mb", chosen.shard_mb, 0, 1'000'000'000);
   if (chosen.to.empty()) refuse(app, "--to \"\": the name of the folder is empty");
   return chosen;
 }
 
 Command finish_train(CLI::App& app, Parsed& parsed) {
   const auto& train = parsed.train;
-  check_ranks(app, train.ranks);
-  check_restarts(app, train.max_restarts);
+  check_range(app, "--ranks", train.ranks, 1, kMostRanks);
+  check_range(app, "--max-restarts", train.max_restarts, 0, kMostRestarts);
   if (train.min_ranks && train.max_restarts == 0)
     refuse(app, "--min-ranks is for restarts; add --max-restarts, or remove it");
   if (train.min_ranks && (*train.min_ranks < 1 || *train.min_ranks > train.ranks.value_or(1)))
@@ -133,7 +260,7 @@ Command finish_train(CLI::App& app, Parsed& parsed) {
 Command finish(CLI::App& app, Parsed& parsed) {
   if (app.got_subcommand("train")) return finish_train(app, parsed);
   if (app.got_subcommand("eval")) {
-    check_ranks(app, parsed.eval.ranks);
+    check_range(app, "--ranks", parsed.eval.ranks, 1, kMostRanks);
     if (app.get_subcommand("eval")->count("--report") > 0) parsed.eval.report = parsed.report;
     // Without this check, `--report run.toml` would replace the user's file.
     if (!parsed.report.empty() && !parsed.report.ends_with(".json"))
@@ -143,33 +270,25 @@ Command finish(CLI::App& app, Parsed& parsed) {
   }
   if (app.got_subcommand("predict")) {
     auto& predict = parsed.predict;
-    if (predict.top < 1 || predict.top > 1000)
-      refuse(app, fmt::format("--top {}: must be at least 1 and at most 1000", predict.top));
-    if (predict.batch && (*predict.batch < 1 || *predict.batch > 65536))
-      refuse(app, fmt::format("--batch {}: must be at least 1 and at most 65536", *predict.batch));
+    check_range(app, "--top", predict.top, 1, 1000);
+    check_range(app, "--batch", predict.batch, 1, 65536);
     resolve_weights(app, predict);
     return predict;
   }
   if (app.got_subcommand("generate")) return finish_generate(app, parsed.generate);
   if (app.got_subcommand("verify")) {
-    const auto& precision = parsed.verify.precision;
-    const std::vector<std::string> known{"fp64", "fp32", "tf32", "bf16", "fp16"};
-    if (std::find(known.begin(), known.end(), precision) == known.end())
-      refuse(app, fmt::format("--precision {}: must be one of {}", precision, text::join(known)));
+    check_choice(app, "--precision", parsed.verify.precision, {"fp64", "fp32", "tf32", "bf16", "fp16"});
     // Rounding differences grow from step to step during training, even on one rank.
-    if (parsed.verify.steps < 1 || parsed.verify.steps > 50)
-      refuse(app, fmt::format("--steps {}: must be at least 1 and at most 50", parsed.verify.steps));
+    check_range(app, "--steps", parsed.verify.steps, 1, 50);
     return parsed.verify;
   }
   if (app.got_subcommand("record")) return parsed.record;
   if (app.got_subcommand("check-layouts")) return parsed.check;
   if (app.got_subcommand("data")) {
     const auto& leaves = parsed.leaves;
-    if (leaves.images < 30 || leaves.images > 10'000'000)
-      refuse(app, fmt::format("--images {}: must be at least 30 and at most 10000000", leaves.images));
-    if (leaves.size < 16 || leaves.size > 4096)
-      refuse(app, fmt::format("--size {}: must be at least 16 and at most 4096", leaves.size));
-    if (leaves.seed < 0) refuse(app, fmt::format("--seed {}: must be at least 0", leaves.seed));
+    check_range(app, "--images", leaves.images, 30, 10'000'000);
+    check_range(app, "--size", leaves.size, 16, 4096);
+    check_seed(app, leaves.seed);
     return leaves;
   }
   if (app.got_subcommand("checkpoint")) return finish_checkpoint(app, parsed);

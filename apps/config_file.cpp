@@ -56,21 +56,8 @@ config::Table read_config(const std::string& path, const std::vector<std::string
   return root;
 }
 
-template <class T>
-static const T* value_of(const config::Table& root, const char* section, const char* key) {
-  const auto* table = root.table(section);
-  const auto* entry = table == nullptr ? nullptr : table->find(key);
-  return entry == nullptr ? nullptr : std::get_if<T>(&entry->value);
-}
+std::int64_t threads_of(const config::Table& root) { return root.value<std::int64_t>("run", "threads").value_or(0); }
 
-std::int64_t threads_of(const config::Table& root) {
-  const auto* threads = value_of<std::int64_t>(root, "run", "threads");
-  return threads == nullptr ? 0 : *threads;
-}
-
-bool retries_on_oom(const config::Table& root) {
-  const auto* on_oom = value_of<std::string>(root, "train", "on_oom");
-  return on_oom != nullptr && *on_oom == "retry";
-}
+bool retries_on_oom(const config::Table& root) { return root.value<std::string>("train", "on_oom") == "retry"; }
 
 }  // namespace trireme::apps

@@ -8,7 +8,6 @@
 #include <set>
 
 #include "apps/config_file.h"
-#include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/comm/axes.h"
 

@@ -1,7 +1,6 @@
 #include "datasets/image_dataset.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace trireme::datasets {
 

@@ -4,7 +4,6 @@
 // (folder_entries.h).
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 

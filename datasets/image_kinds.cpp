@@ -1,5 +1,4 @@
 // The kinds of data sets whose samples are images in files, or drawn: image_folder and leaves.
-#include <fmt/format.h>
 
 #include <map>
 #include <memory>
@@ -13,7 +12,6 @@
 #include "datasets/image_files.h"
 #include "datasets/image_folder.h"
 #include "datasets/image_options.h"
-#include "datasets/image_splits.h"
 #include "datasets/leaves.h"
 #include "datasets/preprocessor.h"
 

@@ -1,6 +1,10 @@
 #include "datasets/image_options.h"
 
+#include <utility>
+
 #include "core/base/error.h"
+#include "datasets/image_dataset.h"
+#include "datasets/preprocessor.h"
 
 namespace trireme::datasets {
 
@@ -20,6 +24,26 @@ TransformOptions transform_of(const ImageOptions& options, std::int64_t default_
   out.rand_augment_magnitude = options.rand_augment_magnitude;
   out.random_erasing = augments ? options.random_erasing : 0;
   if (augments) out.mix = {options.mixup, options.cutmix};
+  return out;
+}
+
+data::Datasets image_splits(const std::map<data::Split, std::shared_ptr<PixelSource>>& sources,
+                            std::vector<std::string> classes, const ImageOptions& options, std::int64_t default_size,
+                            std::optional<double> cache_mb, const data::OpenContext& context) {
+  constexpr double kCacheMb = 512, kUnlimited = 1e9;
+  data::Datasets out;
+  const double mebibytes = cache_mb.value_or(context.shard_data && context.launch.size > 1 ? kUnlimited : kCacheMb);
+  const auto budget = std::make_shared<CacheBudget>(static_cast<std::int64_t>(mebibytes * 1024 * 1024));
+  for (const auto& [split, source] : sources)
+    out.of(split) = std::make_shared<ImageDataset>(source, transform_of(options, default_size, split), context.seed,
+                                                   budget, context.skip_bad_samples, context.log);
+  out.info.spec = out.train->spec();
+  out.info.spec.classes = static_cast<std::int64_t>(classes.size());
+  out.info.spec.class_names = std::move(classes);
+  const auto size = options.image_size.value_or(default_size);
+  out.info.about =
+      size.is_square() ? fmt::format("{} px", size.height) : fmt::format("{} x {} px", size.height, size.width);
+  out.info.files["preprocessor_config.json"] = preprocessor_config(options, size);
   return out;
 }
 

@@ -6,12 +6,15 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "core/base/fields.h"
 #include "datasets/datasets.h"
+#include "datasets/pixel_source.h"
 #include "datasets/transform.h"
 
 namespace trireme::datasets {
@@ -114,5 +117,13 @@ Fields<T>& add_image_fields(Fields<T>& table, std::optional<std::int64_t> defaul
 /// The transform of a split; only the train split is augmented, so the others can be cached fully preprocessed.
 /// @pre mean and std are set
 TransformOptions transform_of(const ImageOptions& options, std::int64_t default_size, data::Split split);
+
+/// The splits of a data set of images, made of their sources: each with the transform of its split.
+/// `default_size`: pixels per side when options.image_size is unset; `cache_mb`: memory for decoded images; unset: by
+/// default 512 MiB, and no limit with context.shard_data.
+/// @pre mean and std are set
+data::Datasets image_splits(const std::map<data::Split, std::shared_ptr<PixelSource>>& sources,
+                            std::vector<std::string> classes, const ImageOptions& options, std::int64_t default_size,
+                            std::optional<double> cache_mb, const data::OpenContext& context);
 
 }  // namespace trireme::datasets

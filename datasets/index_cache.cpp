@@ -2,12 +2,11 @@
 
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <string_view>
 
 #include "core/base/environment.h"
 #include "core/base/error.h"
-#include "core/base/files/crc32.h"
+#include "core/base/files/digest.h"
 #include "core/base/files/files.h"
 
 namespace trireme::datasets {

@@ -5,7 +5,6 @@
 
 #include <cstring>
 #include <filesystem>
-#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/random.h"

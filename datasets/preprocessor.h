@@ -2,7 +2,6 @@
 // read where weights are loaded and written where weights are exported.
 #pragma once
 
-#include <cstdint>
 #include <string>
 
 #include "datasets/image_options.h"

@@ -11,7 +11,6 @@
 #include "datasets/datasets.h"
 #include "datasets/image_files.h"
 #include "datasets/image_options.h"
-#include "datasets/image_splits.h"
 #include "datasets/preprocessor.h"
 #include "datasets/stored_images.h"
 

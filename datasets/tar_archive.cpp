@@ -63,25 +63,21 @@ bool is_header(std::string_view block) {
 
 }  // namespace
 
-TarFile::TarFile(std::string path, Access access) : path_(std::move(path)) {
-  // O_NONBLOCK: opening a named pipe would otherwise wait for a writer.
-  file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (file_ < 0) throw DataError(fmt::format("{}: cannot be opened: {}", path_, std::strerror(errno)));
+// O_NONBLOCK: opening a named pipe would otherwise wait for a writer.
+TarFile::TarFile(std::string path, Access access)
+    : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
+  if (!file_) throw DataError(fmt::format("{}: cannot be opened: {}", path_, std::strerror(errno)));
   struct stat status {};
-  if (::fstat(file_, &status) != 0 || !S_ISREG(status.st_mode)) {
-    ::close(file_);
+  if (::fstat(file_.get(), &status) != 0 || !S_ISREG(status.st_mode))
     throw DataError(fmt::format("{}: is not a regular file", path_));
-  }
   size_ = status.st_size;
-  if (access == Access::files) ::posix_fadvise(file_, 0, 0, POSIX_FADV_SEQUENTIAL);
+  if (access == Access::files) ::posix_fadvise(file_.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
 }
-
-TarFile::~TarFile() { ::close(file_); }
 
 void TarFile::read(std::int64_t offset, std::span<char> out) const {
   for (std::size_t done = 0; done < out.size();) {
     const auto at = offset + static_cast<std::int64_t>(done);
-    const auto got = ::pread(file_, out.data() + done, out.size() - done, at);
+    const auto got = ::pread(file_.get(), out.data() + done, out.size() - done, at);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw DataError(fmt::format("{}: cannot be read at byte {}: {}", path_, at, std::strerror(errno)));
     if (got == 0)

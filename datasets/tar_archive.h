@@ -12,6 +12,8 @@
 #include <string>
 #include <string_view>
 
+#include "core/base/file_descriptor.h"
+
 namespace trireme::datasets {
 
 /// Headers and files begin at multiples of this many bytes.
@@ -23,9 +25,6 @@ class TarFile {
   enum class Access { headers, files };
   /// `access`: what is read; the kernel reads further ahead for files. @throws DataError
   TarFile(std::string path, Access access);
-  ~TarFile();
-  TarFile(const TarFile&) = delete;
-  TarFile& operator=(const TarFile&) = delete;
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] std::int64_t size() const { return size_; }
@@ -34,7 +33,7 @@ class TarFile {
 
  private:
   std::string path_;
-  int file_ = -1;
+  FileDescriptor file_;
   std::int64_t size_ = 0;
 };
 

@@ -16,7 +16,6 @@
 #include "datasets/datasets.h"
 #include "datasets/image_files.h"
 #include "datasets/image_options.h"
-#include "datasets/image_splits.h"
 #include "datasets/preprocessor.h"
 #include "datasets/shard_pattern.h"
 #include "datasets/tar_archive.h"

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <mutex>
-#include <span>
 #include <string>
 #include <utility>
 

@@ -2,12 +2,10 @@
 // them, and the construction of a model and its optimizer from a source.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "core/booster/plugin.h"
 #include "plugins/zero3_options.h"

@@ -1,6 +1,5 @@
 #include "plugins/zero3_options.h"
 
-#include <algorithm>
 #include <filesystem>
 
 #include "core/base/files/files.h"

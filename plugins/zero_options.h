@@ -4,10 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <optional>
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "core/base/error.h"
 #include "core/booster/plugin.h"

@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <string>
-#include <utility>
 
 #include "core/nn/layers/index_checks.h"
 #include "tasks/class_labels.h"

@@ -4,8 +4,6 @@
 #include <ATen/ops/mse_loss.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-
 #include "core/base/error.h"
 #include "tasks/class_labels.h"
 #include "tasks/tasks.h"

@@ -3,7 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <functional>
+#include <mutex>
 #include <queue>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tokenizers/unicode.h"
@@ -55,88 +62,134 @@ class TokenList {
   std::vector<std::int32_t> next_, previous_;
 };
 
+/// The ids of pieces that occurred before: words of a language repeat, and a look-up is quicker than merges.
+/// Thread-safe. Holds the first pieces that it meets, up to a limit: the frequent ones come early.
+class PieceCache {
+ public:
+  static constexpr std::size_t kLongestPiece = 64;  ///< bytes; longer ones hardly repeat
+
+  /// Appends the ids of `piece` if it is known.
+  bool find(std::string_view piece, Ids& out) {
+    Part& part = part_of(piece);
+    const std::lock_guard lock(part.mutex);
+    const auto found = part.ids.find(piece);
+    if (found == part.ids.end()) return false;
+    out.insert(out.end(), found->second.begin(), found->second.end());
+    return true;
+  }
+  void add(std::string_view piece, const Ids& ids) {
+    Part& part = part_of(piece);
+    const std::lock_guard lock(part.mutex);
+    if (part.ids.size() < kMostPieces) part.ids.try_emplace(std::string(piece), ids);
+  }
+
+ private:
+  static constexpr std::size_t kParts = 64, kMostPieces = 1024;  // of a part
+
+  /// A part has a lock of its own, so that threads seldom wait for each other.
+  struct alignas(64) Part {
+    std::mutex mutex;
+    std::unordered_map<std::string, Ids, TextHash, std::equal_to<>> ids;
+  };
+  Part& part_of(std::string_view piece) { return parts_[TextHash()(piece) % kParts]; }
+
+  std::array<Part, kParts> parts_;
+};
+
+class Bpe : public TokenModel {
+ public:
+  Bpe(Vocabulary vocabulary, MergeTable merges, BpeOptions options)
+      : TokenModel(std::move(vocabulary)), merges_(std::move(merges)), options_(options) {
+    if (options_.byte_fallback)
+      for (std::size_t byte = 0; byte < bytes_.size(); ++byte)
+        bytes_[byte] = this->vocabulary().id(fmt::format("<0x{:02X}>", byte));
+  }
+  void encode(std::string_view piece, Ids& out) const override {
+    if (options_.ignore_merges) {
+      if (const auto id = vocabulary().id(piece)) {
+        out.push_back(*id);
+        return;
+      }
+    }
+    const bool is_cached = piece.size() <= PieceCache::kLongestPiece;
+    if (is_cached && cache_.find(piece, out)) return;
+    auto ids = characters(piece);
+    merge(ids);
+    if (is_cached) cache_.add(piece, ids);
+    out.insert(out.end(), ids.begin(), ids.end());
+  }
+  [[nodiscard]] std::string kind() const override { return options_.byte_level ? "byte-level BPE" : "BPE"; }
+
+ private:
+  [[nodiscard]] Ids characters(std::string_view piece) const {
+    Ids out;
+    out.reserve(piece.size());
+    bool unknown = false;  // one is due, which the next known character puts out: bytes do not, as in Hugging Face's
+    for (std::size_t at = 0; at < piece.size();) {
+      const auto begin = at;
+      next_char(piece, at);
+      const auto character = piece.substr(begin, at - begin);
+      if (const auto id = vocabulary().id(character)) {
+        if (unknown) out.push_back(*options_.unknown);
+        unknown = false;
+        out.push_back(*id);
+      } else if (!append_bytes(character, out) && options_.unknown) {
+        if (unknown && !options_.fuse_unknown) out.push_back(*options_.unknown);
+        unknown = true;
+      }
+    }
+    if (unknown) out.push_back(*options_.unknown);
+    return out;
+  }
+  /// Appends the tokens of an unknown character's bytes; false if one of them is no token.
+  bool append_bytes(std::string_view character, Ids& out) const {
+    if (!options_.byte_fallback) return false;
+    const auto before = out.size();
+    for (const char byte : character) {
+      const auto id = bytes_[static_cast<unsigned char>(byte)];
+      if (!id) {
+        out.resize(before);
+        return false;
+      }
+      out.push_back(*id);
+    }
+    return true;
+  }
+  void merge(Ids& ids) const {
+    TokenList tokens(ids);
+    std::vector<Candidate> possible;
+    const auto candidate = [&](std::int32_t at) -> std::optional<Candidate> {
+      if (at == kNone || tokens.id(at) == kNone || tokens.next(at) == kNone) return std::nullopt;
+      const auto* found = merges_.find(tokens.id(at), tokens.id(tokens.next(at)));
+      if (found == nullptr) return std::nullopt;
+      return Candidate{found->rank, found->merged, at};
+    };
+    for (std::size_t at = 0; at < ids.size(); ++at)
+      if (const auto found = candidate(static_cast<std::int32_t>(at))) possible.push_back(*found);
+    std::priority_queue queue(std::less<Candidate>(), std::move(possible));
+    while (!queue.empty()) {
+      const auto top = queue.top();
+      queue.pop();
+      // Earlier merges may have taken one of the two. As in Hugging Face's, another pair that makes the same token
+      // will do.
+      if (const auto now = candidate(top.at); !now || now->merged != top.merged) continue;
+      tokens.merge_with_next(top.at, top.merged);
+      for (const auto at : {tokens.previous(top.at), top.at})
+        if (const auto found = candidate(at)) queue.push(*found);
+    }
+    ids = tokens.left();
+  }
+
+  MergeTable merges_;
+  BpeOptions options_;
+  std::array<std::optional<std::int32_t>, 256> bytes_{};
+  mutable PieceCache cache_;
+};
+
 }  // namespace
 
-Bpe::Bpe(Vocabulary vocabulary, MergeTable merges, Options options)
-    : TokenModel(std::move(vocabulary)), merges_(std::move(merges)), options_(options) {
-  if (options_.byte_fallback)
-    for (std::size_t byte = 0; byte < bytes_.size(); ++byte)
-      bytes_[byte] = this->vocabulary().id(fmt::format("<0x{:02X}>", byte));
-}
-
-void Bpe::encode(std::string_view piece, Ids& out) const {
-  if (options_.ignore_merges) {
-    if (const auto id = vocabulary().id(piece)) {
-      out.push_back(*id);
-      return;
-    }
-  }
-  const bool is_cached = piece.size() <= PieceCache::kLongestPiece;
-  if (is_cached && cache_.find(piece, out)) return;
-  auto ids = characters(piece);
-  merge(ids);
-  if (is_cached) cache_.add(piece, ids);
-  out.insert(out.end(), ids.begin(), ids.end());
-}
-
-bool Bpe::append_bytes(std::string_view character, Ids& out) const {
-  if (!options_.byte_fallback) return false;
-  const auto before = out.size();
-  for (const char byte : character) {
-    const auto id = bytes_[static_cast<unsigned char>(byte)];
-    if (!id) {
-      out.resize(before);
-      return false;
-    }
-    out.push_back(*id);
-  }
-  return true;
-}
-
-Ids Bpe::characters(std::string_view piece) const {
-  Ids out;
-  out.reserve(piece.size());
-  bool unknown = false;  // one is due, which the next known character puts out: bytes do not, as in Hugging Face's
-  for (std::size_t at = 0; at < piece.size();) {
-    const auto begin = at;
-    next_char(piece, at);
-    const auto character = piece.substr(begin, at - begin);
-    if (const auto id = vocabulary().id(character)) {
-      if (unknown) out.push_back(*options_.unknown);
-      unknown = false;
-      out.push_back(*id);
-    } else if (!append_bytes(character, out) && options_.unknown) {
-      if (unknown && !options_.fuse_unknown) out.push_back(*options_.unknown);
-      unknown = true;
-    }
-  }
-  if (unknown) out.push_back(*options_.unknown);
-  return out;
-}
-
-void Bpe::merge(Ids& ids) const {
-  TokenList tokens(ids);
-  std::vector<Candidate> possible;
-  const auto candidate = [&](std::int32_t at) -> std::optional<Candidate> {
-    if (at == kNone || tokens.id(at) == kNone || tokens.next(at) == kNone) return std::nullopt;
-    const auto* found = merges_.find(tokens.id(at), tokens.id(tokens.next(at)));
-    if (found == nullptr) return std::nullopt;
-    return Candidate{found->rank, found->merged, at};
-  };
-  for (std::size_t at = 0; at < ids.size(); ++at)
-    if (const auto found = candidate(static_cast<std::int32_t>(at))) possible.push_back(*found);
-  std::priority_queue queue(std::less<Candidate>(), std::move(possible));
-  while (!queue.empty()) {
-    const auto top = queue.top();
-    queue.pop();
-    // Earlier merges may have taken one of the two. As in Hugging Face's, another pair that makes the same token will
-    // do.
-    if (const auto now = candidate(top.at); !now || now->merged != top.merged) continue;
-    tokens.merge_with_next(top.at, top.merged);
-    for (const auto at : {tokens.previous(top.at), top.at})
-      if (const auto found = candidate(at)) queue.push(*found);
-  }
-  ids = tokens.left();
+std::unique_ptr<TokenModel> bpe(Vocabulary vocabulary, MergeTable merges, BpeOptions options) {
+  return std::make_unique<Bpe>(std::move(vocabulary), std::move(merges), options);
 }
 
 }  // namespace trireme::tokenizers

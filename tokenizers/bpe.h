@@ -3,15 +3,13 @@
 // with subword units", 2016).
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 #include <unordered_map>
 
 #include "tokenizers/model.h"
-#include "tokenizers/piece_cache.h"
+#include "tokenizers/vocabulary.h"
 
 namespace trireme::tokenizers {
 
@@ -41,29 +39,13 @@ class MergeTable {
   std::unordered_map<std::uint64_t, Merge, Hash> merges_;
 };
 
-class Bpe : public TokenModel {
- public:
-  struct Options {
-    std::optional<std::int32_t> unknown{};  ///< unset: unknown characters are left out
-    bool fuse_unknown = false;              ///< neighbouring unknown characters are one token
-    bool byte_fallback = false;             ///< an unknown character is the tokens of its bytes, "<0x0A>"
-    bool ignore_merges = false;             ///< a piece that is a token needs no merges
-    bool byte_level = false;                ///< for kind() alone
-  };
-  Bpe(Vocabulary vocabulary, MergeTable merges, Options options);
-  void encode(std::string_view piece, Ids& out) const override;
-  [[nodiscard]] std::string kind() const override { return options_.byte_level ? "byte-level BPE" : "BPE"; }
-
- private:
-  [[nodiscard]] Ids characters(std::string_view piece) const;
-  /// Appends the tokens of an unknown character's bytes; false if one of them is no token.
-  bool append_bytes(std::string_view character, Ids& out) const;
-  void merge(Ids& ids) const;
-
-  MergeTable merges_;
-  Options options_;
-  std::array<std::optional<std::int32_t>, 256> bytes_{};
-  mutable PieceCache cache_;
+struct BpeOptions {
+  std::optional<std::int32_t> unknown{};  ///< unset: unknown characters are left out
+  bool fuse_unknown = false;              ///< neighbouring unknown characters are one token
+  bool byte_fallback = false;             ///< an unknown character is the tokens of its bytes, "<0x0A>"
+  bool ignore_merges = false;             ///< a piece that is a token needs no merges
+  bool byte_level = false;                ///< for kind() alone
 };
+std::unique_ptr<TokenModel> bpe(Vocabulary vocabulary, MergeTable merges, BpeOptions options);
 
 }  // namespace trireme::tokenizers

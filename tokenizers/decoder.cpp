@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/text.h"
 #include "tokenizers/byte_level.h"
 #include "tokenizers/normalizer.h"
 #include "tokenizers/unicode.h"
@@ -40,33 +41,8 @@ std::optional<char> byte_of(std::string_view token) {
   return static_cast<char>(byte);
 }
 
-std::string joined(const Tokens& tokens) {
-  std::string out;
-  for (const auto& token : tokens) out += token;
-  return out;
-}
-
-}  // namespace
-
-Tokens WordPieceDecoder::apply(Tokens tokens) const {
-  for (std::size_t i = 0; i < tokens.size(); ++i) {
-    auto& token = tokens[i];
-    if (i > 0 && token.starts_with(prefix_))
-      token.erase(0, prefix_.size());
-    else if (i > 0)
-      token.insert(0, " ");
-    if (cleanup_) token = cleaned_up(std::move(token));
-  }
-  return tokens;
-}
-
-Tokens ByteLevelDecoder::apply(Tokens tokens) const {
-  std::string bytes;
-  for (const auto& token : tokens) bytes += from_byte_level(token);
-  return {repaired(bytes)};
-}
-
-Tokens ByteFallbackDecoder::apply(Tokens tokens) const {
+/// What byte_fallback_decoder() makes of them.
+Tokens with_bytes_joined(Tokens tokens) {
   Tokens out;
   std::string bytes;
   const auto end_bytes = [&] {
@@ -90,32 +66,68 @@ Tokens ByteFallbackDecoder::apply(Tokens tokens) const {
   return out;
 }
 
-Tokens MetaspaceDecoder::apply(Tokens tokens) const {
-  for (std::size_t i = 0; i < tokens.size(); ++i)
-    tokens[i] = replaced(tokens[i], replacement_, i == 0 && drop_in_first_ ? "" : " ");
-  return tokens;
+}  // namespace
+
+Decoder word_piece_decoder(std::string prefix, bool cleanup) {
+  return [prefix = std::move(prefix), cleanup](Tokens tokens) {
+    for (std::size_t i = 0; i < tokens.size(); ++i) {
+      auto& token = tokens[i];
+      if (i > 0 && token.starts_with(prefix))
+        token.erase(0, prefix.size());
+      else if (i > 0)
+        token.insert(0, " ");
+      if (cleanup) token = cleaned_up(std::move(token));
+    }
+    return tokens;
+  };
 }
 
-Tokens ReplaceDecoder::apply(Tokens tokens) const {
-  for (auto& token : tokens) token = replaced(token, pattern_, content_);
-  return tokens;
+Decoder byte_level_decoder() {
+  return [](const Tokens& tokens) {
+    std::string bytes;
+    for (const auto& token : tokens) bytes += from_byte_level(token);
+    return Tokens{repaired(bytes)};
+  };
 }
 
-Tokens FuseDecoder::apply(Tokens tokens) const { return {joined(tokens)}; }
+Decoder byte_fallback_decoder() { return with_bytes_joined; }
 
-Tokens StripDecoder::apply(Tokens tokens) const {
-  for (auto& token : tokens) {
-    std::string_view rest = token;
-    for (std::size_t i = 0; i < start_ && rest.starts_with(content_); ++i) rest.remove_prefix(content_.size());
-    for (std::size_t i = 0; i < stop_ && rest.ends_with(content_); ++i) rest.remove_suffix(content_.size());
-    token = std::string(rest);
-  }
-  return tokens;
+Decoder metaspace_decoder(std::string replacement, bool drop_in_first) {
+  return [pattern = Pattern::of_literal(std::move(replacement)), drop_in_first](Tokens tokens) {
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      tokens[i] = replaced(tokens[i], pattern, i == 0 && drop_in_first ? "" : " ");
+    return tokens;
+  };
 }
 
-Tokens DecoderSequence::apply(Tokens tokens) const {
-  for (const auto& part : parts_) tokens = part->apply(std::move(tokens));
-  return tokens;
+Decoder replace_decoder(Pattern pattern, std::string content) {
+  return [pattern = std::move(pattern), content = std::move(content)](Tokens tokens) {
+    for (auto& token : tokens) token = replaced(token, pattern, content);
+    return tokens;
+  };
+}
+
+Decoder fuse_decoder() {
+  return [](const Tokens& tokens) { return Tokens{text::join(tokens, "")}; };
+}
+
+Decoder strip_decoder(std::string content, std::size_t start, std::size_t stop) {
+  return [content = std::move(content), start, stop](Tokens tokens) {
+    for (auto& token : tokens) {
+      std::string_view rest = token;
+      for (std::size_t i = 0; i < start && rest.starts_with(content); ++i) rest.remove_prefix(content.size());
+      for (std::size_t i = 0; i < stop && rest.ends_with(content); ++i) rest.remove_suffix(content.size());
+      token = std::string(rest);
+    }
+    return tokens;
+  };
+}
+
+Decoder decoder_sequence(std::vector<Decoder> parts) {
+  return [parts = std::move(parts)](Tokens tokens) {
+    for (const auto& part : parts) tokens = part(std::move(tokens));
+    return tokens;
+  };
 }
 
 }  // namespace trireme::tokenizers

@@ -63,7 +63,7 @@ void read_bpe(const JsonView& json, bool byte_level, TokenizerParts& parts) {
   refuse_text(json.find("end_of_word_suffix"));
   if (!json.find("dropout").is_null()) json.find("dropout").refuse("this option is not supported");
   auto vocabulary = read_vocabulary(json.at("vocab"));
-  Bpe::Options options;
+  BpeOptions options;
   options.unknown = read_unknown(json.find("unk_token"), vocabulary);
   options.fuse_unknown = json.find("fuse_unk").flag_or(false);
   options.byte_fallback = json.find("byte_fallback").flag_or(false);
@@ -71,20 +71,20 @@ void read_bpe(const JsonView& json, bool byte_level, TokenizerParts& parts) {
   options.byte_level = byte_level;
   parts.special.unknown = options.unknown;
   auto merges = read_merges(json.at("merges"), vocabulary);
-  parts.model = std::make_unique<Bpe>(std::move(vocabulary), std::move(merges), options);
+  parts.model = bpe(std::move(vocabulary), std::move(merges), options);
 }
 
 void read_word_piece(const JsonView& json, TokenizerParts& parts) {
   json.allow_only({"type", "unk_token", "continuing_subword_prefix", "max_input_chars_per_word", "vocab"});
   auto vocabulary = read_vocabulary(json.at("vocab"));
-  WordPiece::Options options;
+  WordPieceOptions options;
   options.unknown = read_unknown(json.at("unk_token"), vocabulary).value_or(-1);
   if (options.unknown < 0) json.at("unk_token").refuse("WordPiece needs a token for unknown words");
   options.prefix = json.at("continuing_subword_prefix").text();
   options.longest_word =
       static_cast<std::size_t>(json.at("max_input_chars_per_word").number(std::numeric_limits<std::int32_t>::max()));
   parts.special.unknown = options.unknown;
-  parts.model = std::make_unique<WordPiece>(std::move(vocabulary), std::move(options));
+  parts.model = word_piece(std::move(vocabulary), std::move(options));
 }
 
 }  // namespace

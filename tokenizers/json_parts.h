@@ -3,7 +3,6 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "tokenizers/bpe.h"
 #include "tokenizers/json_view.h"
@@ -11,10 +10,10 @@
 
 namespace trireme::tokenizers {
 
-std::unique_ptr<Normalizer> read_normalizer(const JsonView& json);
-std::unique_ptr<PreTokenizer> read_pre_tokenizer(const JsonView& json);
+Normalizer read_normalizer(const JsonView& json);
+PreTokenizer read_pre_tokenizer(const JsonView& json);
 /// Null for null.
-std::unique_ptr<Decoder> read_decoder(const JsonView& json);
+Decoder read_decoder(const JsonView& json);
 /// `byte_level`: the pieces are characters of bytes. Sets parts.model and parts.special.unknown.
 void read_model(const JsonView& json, bool byte_level, TokenizerParts& parts);
 /// Ids must be tokens of `parts`.

@@ -11,8 +11,9 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/base/tokenizer_file_names.h"
-#include "tokenizers/byte_tokenizer.h"
+#include "tokenizers/post_processor.h"
 #include "tokenizers/tokenizer_files.h"
+#include "tokenizers/unicode.h"
 
 namespace trireme::tokenizers {
 namespace {
@@ -22,6 +23,39 @@ namespace fs = std::filesystem;
 constexpr std::uintmax_t kLargestFile = 512ULL << 20;  // bytes
 // These go along with the tokenizer, although no id depends on them where another file lists the added tokens.
 constexpr std::array kCompanions{"added_tokens.json", "tokenizer.model", "chat_template.jinja"};
+
+constexpr std::int32_t kByteValues = 256;
+
+/// The tokenizer "bytes": each byte is a token, so every text has ids and needs no files.
+class ByteTokenizer : public Tokenizer {
+ public:
+  /// Of any bytes: a text that is not UTF-8 has ids as well.
+  Ids encode(std::string_view text) const override {
+    Ids out;
+    out.reserve(text.size());
+    for (const char byte : text) out.push_back(static_cast<unsigned char>(byte));
+    return out;
+  }
+  Encoded encode_sample(std::string_view text, std::optional<std::string_view> pair,
+                        std::int64_t max_tokens) const override {
+    auto second = pair ? std::optional(encode(*pair)) : std::nullopt;
+    return PostProcessor().sample(encode(text), std::move(second), max_tokens);
+  }
+  std::string decode(std::span<const std::int32_t> ids) const override {
+    std::string bytes;
+    for (const auto id : ids)
+      if (id >= 0 && id < kByteValues) bytes += static_cast<char>(id);
+    return repaired(bytes);
+  }
+  std::int64_t vocabulary() const override { return kByteValues; }
+  const SpecialTokens& special() const override { return special_; }
+  std::string digest() const override { return "bytes"; }
+  std::map<std::string, std::string> files() const override { return {}; }
+  std::string about() const override { return "bytes, 256 tokens"; }
+
+ private:
+  SpecialTokens special_;
+};
 
 std::string read_whole(const std::string& path) {
   std::error_code error;
@@ -101,7 +135,7 @@ std::shared_ptr<const Tokenizer> make(TokenizerFiles files, const std::string& w
 }  // namespace
 
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path) {
-  if (path == "bytes") return make_byte_tokenizer();
+  if (path == "bytes") return std::make_shared<ByteTokenizer>();
   std::error_code error;
   if (fs::is_directory(path, error)) return make(read_files(path, {}), path);
   if (!fs::exists(path, error)) throw DataError(fmt::format("{}: no such file or folder of a tokenizer", path));

@@ -10,7 +10,7 @@ namespace {
 bool is_line_or_tab(char32_t c) { return c == '\t' || c == '\n' || c == '\r'; }
 
 /// BERT's first two steps: what is cleaned, and spaces around ideographs.
-std::string cleaned(const std::string& text, const BertNormalizer::Options& options) {
+std::string cleaned(const std::string& text, const BertNormalizerOptions& options) {
   std::string out;
   out.reserve(text.size());
   for (std::size_t at = 0; at < text.size();) {
@@ -42,18 +42,17 @@ std::string lowercased(const std::string& text) {
   return out;
 }
 
-}  // namespace
-
-std::string BertNormalizer::apply_ascii(const std::string& text) const {
+/// All of BERT's steps, where only ASCII characters are.
+std::string normalized_ascii(const std::string& text, const BertNormalizerOptions& options) {
   std::string out;
   out.reserve(text.size());
   for (const char c : text) {
     const bool is_dropped =
-        options_.clean_text && ((c >= 0 && c < ' ') || c == 0x7F) && !is_line_or_tab(static_cast<char32_t>(c));
+        options.clean_text && ((c >= 0 && c < ' ') || c == 0x7F) && !is_line_or_tab(static_cast<char32_t>(c));
     if (is_dropped) continue;
-    if (options_.clean_text && c <= ' ')
+    if (options.clean_text && c <= ' ')
       out += ' ';
-    else if (options_.lowercase)
+    else if (options.lowercase)
       append_lowercase(out, static_cast<char32_t>(c));
     else
       out += c;
@@ -61,11 +60,36 @@ std::string BertNormalizer::apply_ascii(const std::string& text) const {
   return out;
 }
 
-std::string BertNormalizer::apply(const std::string& text) const {
-  if (is_ascii(text)) return apply_ascii(text);
-  auto out = cleaned(text, options_);
-  if (options_.strip_accents) out = without_accents(out);
-  return options_.lowercase ? lowercased(out) : out;
+}  // namespace
+
+Normalizer bert_normalizer(BertNormalizerOptions options) {
+  return [options](const std::string& text) {
+    if (is_ascii(text)) return normalized_ascii(text, options);
+    auto out = cleaned(text, options);
+    if (options.strip_accents) out = without_accents(out);
+    return options.lowercase ? lowercased(out) : out;
+  };
+}
+
+Normalizer normal_form_normalizer(NormalForm form) {
+  return [form](const std::string& text) { return normal_form(text, form); };
+}
+
+Normalizer prepend_normalizer(std::string prefix) {
+  return [prefix = std::move(prefix)](const std::string& text) { return text.empty() ? text : prefix + text; };
+}
+
+Normalizer replace_normalizer(Pattern pattern, std::string content) {
+  return [pattern = std::move(pattern), content = std::move(content)](const std::string& text) {
+    return replaced(text, pattern, content);
+  };
+}
+
+Normalizer normalizer_sequence(std::vector<Normalizer> parts) {
+  return [parts = std::move(parts)](std::string text) {
+    for (const auto& part : parts) text = part(text);
+    return text;
+  };
 }
 
 std::string replaced(const std::string& text, const Pattern& pattern, const std::string& content) {
@@ -80,14 +104,6 @@ std::string replaced(const std::string& text, const Pattern& pattern, const std:
     done = match.end;
   }
   return out.append(text, done);
-}
-
-std::string ReplaceNormalizer::apply(const std::string& text) const { return replaced(text, pattern_, content_); }
-
-std::string NormalizerSequence::apply(const std::string& text) const {
-  auto out = text;
-  for (const auto& part : parts_) out = part->apply(out);
-  return out;
 }
 
 }  // namespace trireme::tokenizers

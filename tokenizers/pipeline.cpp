@@ -65,7 +65,7 @@ class PipelineTokenizer : public Tokenizer {
       if (token != nullptr) tokens.push_back(*token);
     }
     if (!parts_.decoder) return text::join(tokens, " ");
-    return text::join(parts_.decoder->apply(std::move(tokens)), "");
+    return text::join(parts_.decoder(std::move(tokens)), "");
   }
 
   std::int64_t vocabulary() const override { return parts_.vocabulary(); }
@@ -79,15 +79,15 @@ class PipelineTokenizer : public Tokenizer {
  private:
   /// Of a part of the text without tokens that are found in the text as it is. `is_first`: the text begins with it.
   void encode_part(const std::string& part, bool is_first, Ids& out) const {
-    const auto text = parts_.normalizer->apply(part);
+    const auto text = parts_.normalizer(part);
     for (const auto& found : parts_.added.split(text, true)) {
       if (found.token) {
         out.push_back(*found.token);
         continue;
       }
       Pieces pieces;
-      parts_.pre_tokenizer->split(std::string_view(text).substr(found.range.begin, found.range.end - found.range.begin),
-                                  is_first && found.range.begin == 0, pieces);
+      parts_.pre_tokenizer(std::string_view(text).substr(found.range.begin, found.range.end - found.range.begin),
+                           is_first && found.range.begin == 0, pieces);
       for (const auto& piece : pieces) parts_.model->encode(piece, out);
     }
   }

@@ -18,11 +18,11 @@ namespace trireme::tokenizers {
 
 struct TokenizerParts {
   AddedTokens added;
-  std::unique_ptr<Normalizer> normalizer;
-  std::unique_ptr<PreTokenizer> pre_tokenizer;
+  Normalizer normalizer;
+  PreTokenizer pre_tokenizer;
   std::unique_ptr<TokenModel> model;
   PostProcessor post_processor;
-  std::unique_ptr<Decoder> decoder;  ///< null: a space between tokens
+  Decoder decoder;  ///< null: a space between tokens
   SpecialTokens special;
 
   /// Of the model's tokens and the added ones.

@@ -15,8 +15,8 @@ std::int64_t special_tokens(const SampleTemplate& parts) {
   return static_cast<std::int64_t>(count);
 }
 
-}  // namespace
-
+/// How many tokens remain of two texts that together may have `most`. The shorter one keeps all it has if the other can
+/// lose enough; else each has a half, and the longer one (of two equal ones the second) the odd token.
 std::pair<std::size_t, std::size_t> longest_first(std::size_t first, std::size_t second, std::size_t most) {
   if (first + second <= most) return {first, second};
   const auto shorter = std::min(first, second);
@@ -27,6 +27,8 @@ std::pair<std::size_t, std::size_t> longest_first(std::size_t first, std::size_t
   }
   return first > second ? std::pair(many, few) : std::pair(few, many);
 }
+
+}  // namespace
 
 Encoded PostProcessor::sample(Ids text, std::optional<Ids> second, std::int64_t max_tokens) const {
   const auto& parts = second ? pair : single;

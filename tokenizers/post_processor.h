@@ -29,8 +29,4 @@ struct PostProcessor {
   [[nodiscard]] Encoded sample(Ids text, std::optional<Ids> second, std::int64_t max_tokens) const;
 };
 
-/// How many tokens remain of two texts that together may have `most`. The shorter one keeps all it has if the other can
-/// lose enough; else each has a half, and the longer one (of two equal ones the second) the odd token.
-std::pair<std::size_t, std::size_t> longest_first(std::size_t first, std::size_t second, std::size_t most);
-
 }  // namespace trireme::tokenizers

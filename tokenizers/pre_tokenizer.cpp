@@ -45,9 +45,7 @@ std::vector<Range> merged(const std::vector<Section>& sections, SplitBehavior be
   return out;
 }
 
-}  // namespace
-
-void BertPreTokenizer::split(std::string_view text, bool /*is_first*/, Pieces& out) const {
+void split_as_bert(std::string_view text, bool /*is_first*/, Pieces& out) {
   std::size_t word = 0;  // where it began
   const auto end_word = [&](std::size_t end) {
     if (word < end) out.emplace_back(text.substr(word, end - word));
@@ -64,49 +62,49 @@ void BertPreTokenizer::split(std::string_view text, bool /*is_first*/, Pieces& o
   end_word(text.size());
 }
 
-void SplitPreTokenizer::split(std::string_view text, bool /*is_first*/, Pieces& out) const {
-  for (const auto range : merged(sections(text, pattern_.find(text), invert_), behavior_))
-    if (range.begin < range.end) out.emplace_back(text.substr(range.begin, range.end - range.begin));
+}  // namespace
+
+PreTokenizer bert_pre_tokenizer() { return split_as_bert; }
+
+PreTokenizer split_pre_tokenizer(Pattern pattern, SplitBehavior behavior, bool invert) {
+  return [pattern = std::move(pattern), behavior, invert](std::string_view text, bool /*is_first*/, Pieces& out) {
+    for (const auto range : merged(sections(text, pattern.find(text), invert), behavior))
+      if (range.begin < range.end) out.emplace_back(text.substr(range.begin, range.end - range.begin));
+  };
 }
 
-ByteLevelPreTokenizer::ByteLevelPreTokenizer(bool add_prefix_space, bool use_regex)
-    : add_prefix_space_(add_prefix_space) {
-  if (use_regex) words_.emplace(Pattern::of_expression(kGpt2Words), SplitBehavior::isolated, false);
+PreTokenizer byte_level_pre_tokenizer(bool add_prefix_space, bool use_regex) {
+  const auto words = use_regex ? split_pre_tokenizer(Pattern::of_expression(kGpt2Words), SplitBehavior::isolated, false)
+                               : pre_tokenizer_sequence({});
+  return [words, add_prefix_space](std::string_view text, bool is_first, Pieces& out) {
+    Pieces pieces;
+    words((add_prefix_space && !text.starts_with(' ') ? " " : "") + std::string(text), is_first, pieces);
+    for (const auto& piece : pieces) out.push_back(to_byte_level(piece));
+  };
 }
 
-void ByteLevelPreTokenizer::split(std::string_view text, bool is_first, Pieces& out) const {
-  const auto whole = (add_prefix_space_ && !text.starts_with(' ') ? " " : "") + std::string(text);
-  Pieces words;
-  if (words_)
-    words_->split(whole, is_first, words);
-  else
-    words.push_back(whole);
-  for (const auto& word : words) out.push_back(to_byte_level(word));
+PreTokenizer metaspace_pre_tokenizer(std::string replacement, Prepend prepend, bool split) {
+  const auto words = split
+                         ? split_pre_tokenizer(Pattern::of_literal(replacement), SplitBehavior::merged_with_next, false)
+                         : pre_tokenizer_sequence({});
+  return [words, replacement = std::move(replacement), prepend](std::string_view text, bool is_first, Pieces& out) {
+    auto whole = replaced(std::string(text), Pattern::of_literal(" "), replacement);
+    const bool is_wanted = prepend == Prepend::always || (prepend == Prepend::first && is_first);
+    if (is_wanted && !whole.starts_with(replacement)) whole = replacement + whole;
+    words(whole, is_first, out);
+  };
 }
 
-MetaspacePreTokenizer::MetaspacePreTokenizer(std::string replacement, Prepend prepend, bool split)
-    : replacement_(std::move(replacement)), prepend_(prepend) {
-  if (split) words_.emplace(Pattern::of_literal(replacement_), SplitBehavior::merged_with_next, false);
-}
-
-void MetaspacePreTokenizer::split(std::string_view text, bool is_first, Pieces& out) const {
-  auto whole = replaced(std::string(text), Pattern::of_literal(" "), replacement_);
-  const bool is_wanted = prepend_ == Prepend::always || (prepend_ == Prepend::first && is_first);
-  if (is_wanted && !whole.starts_with(replacement_)) whole = replacement_ + whole;
-  if (words_)
-    words_->split(whole, is_first, out);
-  else
-    out.push_back(std::move(whole));
-}
-
-void PreTokenizerSequence::split(std::string_view text, bool is_first, Pieces& out) const {
-  Pieces pieces{std::string(text)};
-  for (const auto& part : parts_) {
-    Pieces next;
-    for (std::size_t i = 0; i < pieces.size(); ++i) part->split(pieces[i], is_first && i == 0, next);
-    pieces = std::move(next);
-  }
-  out.insert(out.end(), std::make_move_iterator(pieces.begin()), std::make_move_iterator(pieces.end()));
+PreTokenizer pre_tokenizer_sequence(std::vector<PreTokenizer> parts) {
+  return [parts = std::move(parts)](std::string_view text, bool is_first, Pieces& out) {
+    Pieces pieces{std::string(text)};
+    for (const auto& part : parts) {
+      Pieces next;
+      for (std::size_t i = 0; i < pieces.size(); ++i) part(pieces[i], is_first && i == 0, next);
+      pieces = std::move(next);
+    }
+    out.insert(out.end(), std::make_move_iterator(pieces.begin()), std::make_move_iterator(pieces.end()));
+  };
 }
 
 }  // namespace trireme::tokenizers

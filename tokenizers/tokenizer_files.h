@@ -3,7 +3,6 @@
 
 #include <map>
 #include <string>
-#include <vector>
 
 #include "tokenizers/json_view.h"
 #include "tokenizers/pipeline.h"

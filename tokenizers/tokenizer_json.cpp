@@ -36,7 +36,7 @@ TokenizerParts read_tokenizer_json(const TokenizerFiles& files) {
   AddedTokensReader added(out.model->vocabulary());
   if (const auto tokens = json.find("added_tokens"); !tokens.is_null())
     for (const auto& token : tokens.elements()) added.add(token, token.at("id").number(kMostTokens - 1));
-  out.added = added.finish(*out.normalizer, file.path);
+  out.added = added.finish(out.normalizer, file.path);
   out.post_processor = read_post_processor(json.find("post_processor"), out);
   out.decoder = read_decoder(json.find("decoder"));
   const TokenizerConfig config(files);

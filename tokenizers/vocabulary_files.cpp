@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
-#include <optional>
 #include <string_view>
 
 #include "core/base/error.h"
@@ -81,7 +80,7 @@ AddedTokens read_added_tokens(const TokenizerFiles& files, const TokenizerConfig
   for (const auto& [id, token] : by_id) out.add(token, id);
   for (const auto& name : config.named_tokens()) special.push_back(name);
   out.add_special(special);
-  return out.finish(*parts.normalizer, path);
+  return out.finish(parts.normalizer, path);
 }
 
 void read_merge_lines(const TokenizerFile& file, const Vocabulary& vocabulary, MergeTable& merges) {
@@ -116,16 +115,16 @@ TokenizerParts read_vocab_txt(const TokenizerFiles& files) {
   };
   const auto unknown = id("unk_token", "[UNK]"), cls = id("cls_token", "[CLS]"), sep = id("sep_token", "[SEP]");
   TokenizerParts out;
-  BertNormalizer::Options options;
+  BertNormalizerOptions options;
   options.lowercase = config.json().find("do_lower_case").flag_or(true);
   options.strip_accents = config.json().find("strip_accents").flag_or(options.lowercase);
   options.handle_chinese_chars = config.json().find("tokenize_chinese_chars").flag_or(true);
-  out.normalizer = std::make_unique<BertNormalizer>(options);
-  out.pre_tokenizer = std::make_unique<BertPreTokenizer>();
-  out.model = std::make_unique<WordPiece>(std::move(vocabulary), WordPiece::Options{.unknown = unknown});
+  out.normalizer = bert_normalizer(options);
+  out.pre_tokenizer = bert_pre_tokenizer();
+  out.model = word_piece(std::move(vocabulary), WordPieceOptions{.unknown = unknown});
   out.post_processor = {{{{}, {cls}, 0}, {0, {}, 0}, {{}, {sep}, 0}},
                         {{{}, {cls}, 0}, {0, {}, 0}, {{}, {sep}, 0}, {1, {}, 1}, {{}, {sep}, 1}}};
-  out.decoder = std::make_unique<WordPieceDecoder>("##", true);
+  out.decoder = word_piece_decoder("##", true);
   out.special.unknown = unknown;
   out.added = read_added_tokens(files, config, {"[UNK]", "[SEP]", "[PAD]", "[CLS]", "[MASK]"}, out, file.path);
   config.set_special(out);
@@ -147,11 +146,10 @@ TokenizerParts read_vocab_and_merges(const TokenizerFiles& files) {
   MergeTable merges;
   read_merge_lines(files.at("merges.txt"), vocabulary, merges);
   TokenizerParts out;
-  out.normalizer = std::make_unique<NormalizerSequence>(std::vector<std::unique_ptr<Normalizer>>());
-  out.pre_tokenizer =
-      std::make_unique<ByteLevelPreTokenizer>(config.json().find("add_prefix_space").flag_or(false), true);
-  out.model = std::make_unique<Bpe>(std::move(vocabulary), std::move(merges), Bpe::Options{.byte_level = true});
-  out.decoder = std::make_unique<ByteLevelDecoder>();
+  out.normalizer = normalizer_sequence({});
+  out.pre_tokenizer = byte_level_pre_tokenizer(config.json().find("add_prefix_space").flag_or(false), true);
+  out.model = bpe(std::move(vocabulary), std::move(merges), BpeOptions{.byte_level = true});
+  out.decoder = byte_level_decoder();
   out.special.unknown = out.id("<|endoftext|>");
   out.added = read_added_tokens(files, config, {"<|endoftext|>"}, out, file.path);
   config.set_special(out);

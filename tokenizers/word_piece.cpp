@@ -7,36 +7,52 @@
 #include "tokenizers/unicode.h"
 
 namespace trireme::tokenizers {
+namespace {
 
-void WordPiece::encode(std::string_view piece, Ids& out) const {
-  if (count_chars(piece) > options_.longest_word) {
-    out.push_back(options_.unknown);
-    return;
-  }
-  const auto before = out.size();
-  std::string continued;  // the prefix and what is left of the word
-  for (std::size_t begin = 0; begin < piece.size();) {
-    std::string_view rest = piece;
-    std::size_t prefix = 0;
-    if (begin > 0) {
-      continued.assign(options_.prefix).append(piece.substr(begin));
-      rest = continued;
-      prefix = options_.prefix.size();
-    }
-    auto end = std::min(rest.size(), vocabulary().longest());
-    std::optional<std::int32_t> found;
-    for (; end > prefix && !found; end -= found ? 0 : 1) {
-      const bool is_between_chars = end == rest.size() || !U8_IS_TRAIL(rest[end]);
-      if (is_between_chars) found = vocabulary().id(rest.substr(0, end));
-    }
-    if (!found) {
-      out.resize(before);
+class WordPiece : public TokenModel {
+ public:
+  WordPiece(Vocabulary vocabulary, WordPieceOptions options)
+      : TokenModel(std::move(vocabulary)), options_(std::move(options)) {}
+  void encode(std::string_view piece, Ids& out) const override {
+    if (count_chars(piece) > options_.longest_word) {
       out.push_back(options_.unknown);
       return;
     }
-    out.push_back(*found);
-    begin += end - prefix;
+    const auto before = out.size();
+    std::string continued;  // the prefix and what is left of the word
+    for (std::size_t begin = 0; begin < piece.size();) {
+      std::string_view rest = piece;
+      std::size_t prefix = 0;
+      if (begin > 0) {
+        continued.assign(options_.prefix).append(piece.substr(begin));
+        rest = continued;
+        prefix = options_.prefix.size();
+      }
+      auto end = std::min(rest.size(), vocabulary().longest());
+      std::optional<std::int32_t> found;
+      for (; end > prefix && !found; end -= found ? 0 : 1) {
+        const bool is_between_chars = end == rest.size() || !U8_IS_TRAIL(rest[end]);
+        if (is_between_chars) found = vocabulary().id(rest.substr(0, end));
+      }
+      if (!found) {
+        out.resize(before);
+        out.push_back(options_.unknown);
+        return;
+      }
+      out.push_back(*found);
+      begin += end - prefix;
+    }
   }
+  [[nodiscard]] std::string kind() const override { return "WordPiece"; }
+
+ private:
+  WordPieceOptions options_;
+};
+
+}  // namespace
+
+std::unique_ptr<TokenModel> word_piece(Vocabulary vocabulary, WordPieceOptions options) {
+  return std::make_unique<WordPiece>(std::move(vocabulary), std::move(options));
 }
 
 }  // namespace trireme::tokenizers

@@ -4,8 +4,6 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
-#include <utility>
-
 namespace trireme::zero {
 namespace {
 

@@ -2,8 +2,6 @@
 
 #include <ATen/TensorOperators.h>
 
-#include <utility>
-
 #include "core/checkpoint/train_state.h"
 #include "core/checkpoint/weights/adapters.h"
 #include "core/nn/block.h"

@@ -5,7 +5,6 @@
 #include <ATen/ops/isfinite.h>
 #include <ATen/ops/stack.h>
 
-#include <map>
 #include <utility>
 
 #include "core/base/memory.h"

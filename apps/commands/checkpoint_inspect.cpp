@@ -2,8 +2,6 @@
 #include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <set>
 

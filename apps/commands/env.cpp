@@ -14,7 +14,6 @@
 #include <filesystem>
 #include <fstream>
 #include <set>
-#include <sstream>
 
 #include "apps/commands/commands.h"
 #include "apps/report.h"

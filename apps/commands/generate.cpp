@@ -57,20 +57,12 @@ train::RunConfig config_of(const GenerateCommand& command) {
   return train::from_table(std::move(root), kinds);
 }
 
-/// What the file says about the tokenizer of its text, if anything.
-std::string tokenizer_of_data(const config::Table& root) {
-  const auto* data = root.table("data");
-  const auto* entry = data == nullptr ? nullptr : data->find("tokenizer");
-  const auto* path = entry == nullptr ? nullptr : std::get_if<std::string>(&entry->value);
-  return path == nullptr ? "" : *path;
-}
-
 /// The tokenizer of the command line, else the one beside the weights, else that of the run's data. @throws ConfigError
 std::shared_ptr<const tokenizers::Tokenizer> tokenizer_for(const GenerateCommand& command,
                                                            const train::RunSetup& setup) {
   auto named = command.tokenizer;
   if (named.empty()) named = datasets::tokenizer_of_weights(setup.weights.path);
-  if (named.empty()) named = tokenizer_of_data(setup.config.root);
+  if (named.empty()) named = setup.config.root.value<std::string>("data", "tokenizer").value_or("");
   if (!named.empty()) return datasets::load_named_tokenizer(named);
   throw ConfigError(
       fmt::format("{}: there is no tokenizer beside these weights (tokenizer.json, vocab.json with merges.txt, or "

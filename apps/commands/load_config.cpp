@@ -4,7 +4,7 @@
 
 #include "apps/config_file.h"
 #include "core/config/document.h"
-#include "core/config/location.h"
+#include "core/config/table.h"
 #include "core/setup/extension.h"
 #include "trireme.h"
 
@@ -13,8 +13,7 @@ namespace {
 
 /// The key's new value, if --set gave it one.
 const FieldValue* value_from_set(const config::Table& changed, const std::string& section, const std::string& key) {
-  const auto* table = changed.table(section);
-  const auto* entry = table == nullptr ? nullptr : table->find(key);
+  const auto* entry = changed.find(section, key);
   return entry == nullptr || !entry->origin.source.starts_with("--set") ? nullptr : &entry->value;
 }
 

@@ -16,7 +16,7 @@
 
 #include "apps/command_line.h"
 #include "apps/config_file.h"
-#include "apps/launcher/launch_command.h"
+#include "apps/launcher/programs.h"
 #include "apps/launcher/restarts.h"
 #include "apps/launcher/verify.h"
 #include "apps/launcher/worker.h"
@@ -31,9 +31,8 @@ namespace {
 
 /// Fewer ranks change the number of data-parallel ranks. @throws ConfigError
 void refuse_fixed_size(const config::Table& root) {
-  const auto* parallel = root.table("parallel");
-  if (parallel != nullptr && parallel->find("dp") != nullptr)
-    config::fail(parallel, "dp",
+  if (root.find("parallel", "dp") != nullptr)
+    config::fail(root.table("parallel"), "dp",
                  "fixes the number of data-parallel ranks, which --min-ranks lets shrink; remove one of the two");
 }
 
@@ -49,6 +48,22 @@ int start(const std::string& path, const std::vector<std::string>& set, const st
   if (train != nullptr) return train_with_restarts(*train, threads_of(root), arguments);
   Supervisor supervisor;
   return run_ranks(supervisor, *ranks, threads_of(root), arguments).code;
+}
+
+/// trireme launch: any program on all ranks. @throws ConfigError before any rank starts
+int launch(const LaunchCommand& command) {
+  const auto& name = command.program.front();
+  const auto path = find_program(name);
+  if (path.empty())
+    throw ConfigError(
+        fmt::format("{}: no such program{}", name, name.find('/') == std::string::npos ? " on PATH" : ""));
+  Supervisor supervisor;
+  return with_restarts(supervisor, command.max_restarts, [&](const Attempt&) {
+    return supervisor.run({.program = {.path = path, .words = command.program, .environment = whole_environment()},
+                           .ranks = static_cast<int>(*command.ranks),
+                           .tag_output = command.tag_output,
+                           .grace = std::chrono::seconds(command.grace)});
+  });
 }
 
 /// Whether the command is executed by each rank of a launcher.

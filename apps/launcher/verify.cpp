@@ -6,18 +6,20 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "apps/config_file.h"
-#include "apps/launcher/temporary_folder.h"
 #include "apps/launcher/worker.h"
 #include "apps/layouts.h"
 #include "apps/report.h"
+#include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/base/json_parse.h"
+#include "core/base/owned_folder.h"
 #include "core/base/text.h"
 
 namespace trireme::apps {
@@ -69,6 +71,13 @@ std::vector<std::string> arguments_of(const VerifyCommand& command, const Layout
   return arguments;
 }
 
+/// The folder for temporary files: TMPDIR, TEMP or TMP, else /tmp.
+std::string temporary_root() {
+  for (const char* name : {"TMPDIR", "TEMP", "TMP"})
+    if (const auto named = environment(name); !named.empty()) return named;
+  return "/tmp";
+}
+
 void say(const std::string& line) {
   put(fitted(line.substr(0, line.find_last_not_of(' ') + 1)) + "\n");
   std::fflush(stdout);
@@ -98,9 +107,12 @@ int verify(const VerifyCommand& command) {
   if (const auto checked = check(supervisor, checking); checked.code != 0) return checked.code;
   const auto bounds = bounds_of(command.precision);
   // Each recorded step is as large as the model.
-  const TemporaryFolder folder(temporary_root(),
-                               "set TMPDIR to a folder that can be written to and has space for the model's weights "
-                               "and gradients");
+  const OwnedFolder folder(temporary_root(), "trireme");
+  if (folder.path().empty())
+    throw ConfigError(
+        fmt::format("{}: {}; set TMPDIR to a folder that can be written to and has space for the model's "
+                    "weights and gradients",
+                    temporary_root(), std::strerror(folder.error())));
   const auto record_of = [&](std::size_t number) { return fmt::format("{}/{}", folder.path(), number); };
   std::size_t width = 6;
   for (const auto& layout : layouts) width = std::max(width, layout.text.size());

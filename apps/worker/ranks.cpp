@@ -7,7 +7,6 @@
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <string>
 #include <thread>
 
 #include "core/base/error.h"

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "core/base/error.h"
 #include "core/nn/block.h"

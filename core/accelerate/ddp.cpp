@@ -2,8 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <utility>
-
 #include "core/base/error.h"
 
 namespace trireme {

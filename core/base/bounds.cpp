@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <vector>
 
 #include "core/base/json_text.h"

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstddef>
-#include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <thread>

@@ -18,8 +18,8 @@ namespace {
 namespace fs = std::filesystem;
 constexpr std::string_view kPattern = "XXXXXX";  // of mkdtemp()
 
-int open_folder(const std::string& path) {
-  return ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+FileDescriptor open_folder(const std::string& path) {
+  return FileDescriptor(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
 }
 
 void remove_with_contents(const std::string& path) {
@@ -34,10 +34,8 @@ void remove_abandoned_folders(const std::string& parent, const std::string& begi
     const auto name = entry->path().filename().string();
     const auto path = entry->path().string();
     if (!name.starts_with(begin) || name.size() != begin.size() + kPattern.size() || !is_own_folder(path)) continue;
-    const int folder = open_folder(path);
-    if (folder < 0) continue;
-    if (::flock(folder, LOCK_EX | LOCK_NB) == 0) remove_with_contents(path);
-    ::close(folder);
+    const auto folder = open_folder(path);
+    if (folder && ::flock(folder.get(), LOCK_EX | LOCK_NB) == 0) remove_with_contents(path);
   }
 }
 
@@ -52,11 +50,11 @@ bool is_own_folder(const std::string& path) {
 /// Returns false when another process has taken the folder for an abandoned one before it was locked.
 bool OwnedFolder::lock() {
   lock_ = open_folder(path_);
-  if (lock_ < 0) return errno != ENOENT;
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
+  if (!lock_) return errno != ENOENT;
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
   struct stat locked {
   }, named{};
-  return ::fstat(lock_, &locked) != 0 || (::lstat(path_.c_str(), &named) == 0 && locked.st_ino == named.st_ino);
+  return ::fstat(lock_.get(), &locked) != 0 || (::lstat(path_.c_str(), &named) == 0 && locked.st_ino == named.st_ino);
 }
 
 OwnedFolder::OwnedFolder(const std::string& parent, const std::string& prefix) {
@@ -70,13 +68,11 @@ OwnedFolder::OwnedFolder(const std::string& parent, const std::string& prefix) {
       return;
     }
     if (lock()) return;
-    if (lock_ >= 0) ::close(std::exchange(lock_, -1));
   }
 }
 
 OwnedFolder::~OwnedFolder() {
   if (!path_.empty()) remove_with_contents(path_);
-  if (lock_ >= 0) ::close(lock_);
 }
 
 }  // namespace trireme

@@ -8,6 +8,8 @@
 
 #include <string>
 
+#include "core/base/file_descriptor.h"
+
 namespace trireme {
 
 class OwnedFolder {
@@ -25,7 +27,8 @@ class OwnedFolder {
  private:
   bool lock();
   std::string path_;
-  int lock_ = -1, error_ = 0;
+  FileDescriptor lock_;
+  int error_ = 0;
 };
 
 /// Whether it is a folder of this user, which nobody else may enter.

@@ -3,7 +3,6 @@
 // CUDA and PyTorch use as well.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string_view>
 #include <vector>

@@ -1,7 +1,6 @@
 // Registry: an explicit, typed list of named factories. It is filled by a function call, never by static initialisers.
 #pragma once
 
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>

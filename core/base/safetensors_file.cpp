@@ -2,19 +2,13 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/ScalarType.h>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
-#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -42,8 +36,6 @@ const std::map<std::string, at::ScalarType>& dtypes() {
       {"F8_E5M2", at::kFloat8_e5m2}};
   return known;
 }
-
-std::string error_text(int number) { return std::strerror(number); }
 
 /// What a file that is no safetensors file often is, by its first bytes; "" when they say nothing.
 std::string what_it_is(std::string_view content) {
@@ -76,64 +68,22 @@ std::int64_t SafeTensorsFile::TensorEntry::numel() const {
 
 void SafeTensorsFile::fail(const std::string& what) const { throw FormatError(fmt::format("{}: {}", path_, what)); }
 
-SafeTensorsFile::SafeTensorsFile(const std::string& path) : path_(path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) fail(fmt::format("cannot be opened: {}", error_text(errno)));
-  struct stat info {};
-  if (::fstat(file, &info) != 0 || !S_ISREG(info.st_mode)) {
-    ::close(file);
-    fail("not a regular file");
-  }
-  size_ = static_cast<std::size_t>(info.st_size);
-  if (size_ < kPrefix) {
-    ::close(file);
-    fail(fmt::format("not a safetensors file: {} bytes are too few for a header", size_));
-  }
-  void* map = ::mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
-  const int map_error = errno;
-  ::close(file);
-  if (map == MAP_FAILED) fail(fmt::format("cannot be mapped into memory: {}", error_text(map_error)));
-  map_ = static_cast<const std::byte*>(map);
-  try {
-    parse_header();
-    check_coverage();
-  } catch (...) {
-    ::munmap(map, size_);
-    throw;
-  }
-}
-
-SafeTensorsFile::~SafeTensorsFile() {
-  if (map_ != nullptr) ::munmap(const_cast<std::byte*>(map_), size_);
-}
-
-SafeTensorsFile::SafeTensorsFile(SafeTensorsFile&& other) noexcept
-    : path_(std::move(other.path_)),
-      map_(std::exchange(other.map_, nullptr)),
-      size_(other.size_),
-      data_begin_(other.data_begin_),
-      tensors_(std::move(other.tensors_)),
-      metadata_(std::move(other.metadata_)) {}
-
-SafeTensorsFile& SafeTensorsFile::operator=(SafeTensorsFile&& other) noexcept {
-  std::swap(path_, other.path_);
-  std::swap(map_, other.map_);
-  std::swap(size_, other.size_);
-  std::swap(data_begin_, other.data_begin_);
-  std::swap(tensors_, other.tensors_);
-  std::swap(metadata_, other.metadata_);
-  return *this;
+SafeTensorsFile::SafeTensorsFile(const std::string& path) : path_(path), file_(map_file<FormatError>(path)) {
+  parse_header();
+  check_coverage();
 }
 
 void SafeTensorsFile::parse_header() {
+  const auto content = file_.view;
+  if (content.size() < kPrefix)
+    fail(fmt::format("not a safetensors file: {} bytes are too few for a header", content.size()));
   std::uint64_t length = 0;
-  std::memcpy(&length, map_, kPrefix);
-  if (length > kMaxHeader) fail("not a safetensors file" + what_it_is({reinterpret_cast<const char*>(map_), size_}));
-  if (length > size_ - kPrefix)
+  std::memcpy(&length, content.data(), kPrefix);
+  if (length > kMaxHeader) fail("not a safetensors file" + what_it_is(content));
+  if (length > content.size() - kPrefix)
     fail(fmt::format("not a safetensors file, or truncated: its header should have {} bytes, and {} are there", length,
-                     size_ - kPrefix));
+                     content.size() - kPrefix));
   data_begin_ = kPrefix + static_cast<std::size_t>(length);
-  const auto* text = reinterpret_cast<const char*>(map_ + kPrefix);
 
   // The JSON library silently keeps the last of two equal keys; a duplicate tensor is an error here.
   std::set<std::string> seen;
@@ -145,7 +95,7 @@ void SafeTensorsFile::parse_header() {
   };
   nlohmann::json header;
   try {
-    header = parse_json({text, static_cast<std::size_t>(length)}, watch);
+    header = parse_json(content.substr(kPrefix, static_cast<std::size_t>(length)), watch);
   } catch (const nlohmann::json::exception& error) {
     fail(fmt::format("the header, {}", json_problem(error)));
   }
@@ -195,7 +145,7 @@ void SafeTensorsFile::add_tensor(const std::string& name, const void* json_entry
     if (!offset.is_number_unsigned()) bad("an offset is not a non-negative integer");
   entry.begin = value["data_offsets"][0].get<std::uint64_t>();
   entry.end = value["data_offsets"][1].get<std::uint64_t>();
-  const std::uint64_t data_size = size_ - data_begin_;
+  const std::uint64_t data_size = file_.view.size() - data_begin_;
   if (entry.begin > entry.end || entry.end > data_size)
     bad(fmt::format("its bytes {}..{} lie outside the {} bytes of data (is the file truncated?)", entry.begin,
                     entry.end, data_size));
@@ -215,8 +165,8 @@ void SafeTensorsFile::check_coverage() const {
     if (begin > at) fail(fmt::format("bytes {}..{} of the data belong to no tensor", at, begin));
     at = end;
   }
-  if (at != size_ - data_begin_)
-    fail(fmt::format("bytes {}..{} of the data belong to no tensor", at, size_ - data_begin_));
+  if (const auto end = file_.view.size() - data_begin_; at != end)
+    fail(fmt::format("bytes {}..{} of the data belong to no tensor", at, end));
 }
 
 const SafeTensorsFile::TensorEntry& SafeTensorsFile::entry(const std::string& name) const {
@@ -229,7 +179,7 @@ const SafeTensorsFile::TensorEntry& SafeTensorsFile::entry(const std::string& na
 
 std::span<const std::byte> SafeTensorsFile::bytes(const std::string& name) const {
   const auto& found = entry(name);
-  return {map_ + data_begin_ + found.begin, static_cast<std::size_t>(found.end - found.begin)};
+  return std::as_bytes(std::span(file_.view).subspan(data_begin_ + found.begin, found.end - found.begin));
 }
 
 at::Tensor SafeTensorsFile::read(const std::string& name) const {

@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/mapped_bytes.h"
+
 namespace trireme {
 
 /// A file that violates its format. The message begins with the file's name and describes the error; callers convert it
@@ -42,9 +44,6 @@ class SafeTensorsFile {
 
   /// @throws FormatError when the file cannot be opened or its header is invalid.
   explicit SafeTensorsFile(const std::string& path);
-  ~SafeTensorsFile();
-  SafeTensorsFile(SafeTensorsFile&& other) noexcept;
-  SafeTensorsFile& operator=(SafeTensorsFile&& other) noexcept;
 
   [[nodiscard]] const std::string& path() const { return path_; }
   [[nodiscard]] const std::map<std::string, TensorEntry>& tensors() const { return tensors_; }
@@ -66,8 +65,7 @@ class SafeTensorsFile {
   [[noreturn]] void fail(const std::string& what) const;
 
   std::string path_;
-  const std::byte* map_ = nullptr;  ///< the whole file
-  std::size_t size_ = 0;
+  MappedBytes file_;
   std::size_t data_begin_ = 0;  ///< offset of the data section in the file
   std::map<std::string, TensorEntry> tensors_;
   std::map<std::string, std::string> metadata_;

@@ -3,9 +3,6 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
-#include <filesystem>
-#include <stdexcept>
-#include <string>
 #include <string_view>
 
 #include "core/base/error.h"

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 
 #include "core/base/cores.h"
 #include "core/base/error.h"
@@ -17,7 +16,6 @@
 #include "core/base/trace.h"
 #include "core/booster/buffers.h"
 #include "core/booster/precision.h"
-#include "core/booster/sample_exchange.h"
 #include "core/booster/task_criterion.h"
 #include "core/booster/torch_optimizer.h"
 #include "core/comm/flight/recorder.h"
@@ -27,6 +25,32 @@
 
 namespace trireme {
 namespace {
+
+/// The ranks that need the same samples: they differ only along other axes than those that divide the samples.
+const comm::Group& ranks_with_same_samples(comm::Mesh& mesh) {
+  const auto dividing = mesh.axes(&comm::AxisKind::splits_samples);
+  std::vector<std::string> others;
+  for (const auto& axis : mesh.axes())
+    if (std::find(dividing.begin(), dividing.end(), axis) == dividing.end()) others.push_back(axis);
+  return mesh.group(others);
+}
+
+/// Which ranks read samples for each other, by the options of [data]. Null when each rank reads the samples that it
+/// needs. `reads_inputs`: this rank needs the model's inputs. Collective.
+std::shared_ptr<const data::SampleExchange> make_sample_exchange(const data::LoadingOptions& loading, comm::Mesh& mesh,
+                                                                 bool reads_inputs) {
+  const auto make = [&](const comm::Group& ranks, data::Reader reader) {
+    const auto dp_rank = mesh.group(&comm::AxisKind::splits_samples).rank();
+    return ranks.size() == 1 ? nullptr
+                             : std::make_shared<const data::SampleExchange>(ranks, mesh.world().device(), reader,
+                                                                            dp_rank, reads_inputs);
+  };
+  if (loading.dispatch) return make(mesh.world().group(), data::Reader::first_rank);
+  if (loading.shard_data) return make(mesh.world().group(), data::Reader::by_index);
+  // Ranks that need the same samples must agree on which ones are skipped, so one of them reads.
+  if (loading.on_bad_sample == "skip") return make(ranks_with_same_samples(mesh), data::Reader::first_rank);
+  return nullptr;
+}
 
 /// Sums the task's weight over the microbatches of all ranks. Where nothing counts, the weight is 1.
 void weigh(const Task& task, const comm::Group& ranks, data::StepBatch& step) {

@@ -6,7 +6,6 @@
 
 #include <map>
 #include <string>
-#include <utility>
 
 #include "core/nn/block.h"
 #include "core/nn/parameters.h"

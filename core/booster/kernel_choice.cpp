@@ -5,11 +5,9 @@
 
 #include <algorithm>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/booster/precision.h"
 #include "core/comm/world.h"
 #include "core/nn/block.h"
 #include "core/nn/layers/attention.h"

@@ -8,7 +8,6 @@
 #include <set>
 #include <string>
 #include <unordered_map>
-#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/text.h"

@@ -4,7 +4,6 @@
 #include <signal.h>
 
 #include <system_error>
-#include <utility>
 
 #include "core/base/device_thread.h"
 #include "core/base/error.h"

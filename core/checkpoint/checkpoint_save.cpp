@@ -1,7 +1,5 @@
 #include "core/checkpoint/checkpoint_save.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <chrono>
 #include <filesystem>

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/files/crc32.h"
+#include "core/base/files/digest.h"
 #include "core/checkpoint/manifest.h"
 
 namespace trireme::checkpoint {
@@ -31,22 +31,9 @@ FileBlocks::FileBlocks(std::string path, FileDigest listed) : path_(std::move(pa
   is_verified_.resize((listed_.bytes + block - 1) / block);
 }
 
-FileBlocks::FileBlocks(FileBlocks&& other) noexcept
-    : path_(std::move(other.path_)),
-      listed_(std::move(other.listed_)),
-      is_verified_(std::move(other.is_verified_)),
-      file_(std::exchange(other.file_, -1)),
-      bytes_read_(other.bytes_read_) {}
-
-FileBlocks::~FileBlocks() { close(); }
-
 void FileBlocks::open() {
-  if (file_ < 0) file_ = ::open(path_.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file_ < 0) throw CheckpointError(fmt::format("{}: cannot be opened: {}", path_, std::strerror(errno)));
-}
-
-void FileBlocks::close() {
-  if (file_ >= 0) ::close(std::exchange(file_, -1));
+  if (!file_) file_ = FileDescriptor(::open(path_.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file_) throw CheckpointError(fmt::format("{}: cannot be opened: {}", path_, std::strerror(errno)));
 }
 
 void FileBlocks::verify(std::uint64_t begin, std::uint64_t end) {
@@ -75,7 +62,7 @@ void FileBlocks::verify_block(std::uint64_t block) {
   std::uint32_t sum = has_sums && block > 0 ? listed_.sums[block - 1] : 0;
   for (auto at = begin; at < end;) {
     const ::ssize_t got =
-        ::pread(file_, bytes.data(), std::min<std::uint64_t>(bytes.size(), end - at), static_cast<off_t>(at));
+        ::pread(file_.get(), bytes.data(), std::min<std::uint64_t>(bytes.size(), end - at), static_cast<off_t>(at));
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0)
       throw CheckpointError(fmt::format("{}: cannot be read: {}", path_, got < 0 ? std::strerror(errno) : "it ends"));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "core/base/error.h"
@@ -110,21 +111,8 @@ void count_files(CheckpointSummary& out) {
 }  // namespace
 
 const char* name_of(Completeness state) {
-  switch (state) {
-    case Completeness::complete:
-      return "complete";
-    case Completeness::weights_only:
-      return "weights only";
-    case Completeness::damaged:
-      return "damaged";
-    case Completeness::part:
-      return "part";
-    case Completeness::incomplete:
-      return "incomplete";
-    case Completeness::set_aside:
-      return "set aside";
-  }
-  return "";
+  static constexpr std::array kNames{"complete", "weights only", "damaged", "part", "incomplete", "set aside"};
+  return kNames.at(static_cast<std::size_t>(state));
 }
 
 CheckpointSummary summarize_checkpoint(const std::string& folder) {

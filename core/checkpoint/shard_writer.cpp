@@ -52,15 +52,15 @@ ShardedTensor described(const shard::Slice& slice, const std::string& file) {
 
 }  // namespace
 
-std::vector<std::size_t> slices_to_write(const std::vector<shard::Slice>& slices, const comm::Mesh& mesh,
-                                         const Storage& storage) {
+std::vector<shard::Slice> own_slices(const std::vector<shard::Slice>& slices, const comm::Mesh& mesh,
+                                     const Storage& storage) {
   std::map<std::vector<std::string>, Copies> dealt;  // by the axes
   // By name, because the order of the list depends on the bucket of a tensor, and so on what a rank holds of it.
   std::vector<std::size_t> order(slices.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(),
             [&](std::size_t a, std::size_t b) { return slices[a].placement.name < slices[b].placement.name; });
-  std::vector<std::size_t> out;
+  std::vector<shard::Slice> out;
   for (const auto i : order) {
     const auto& placement = slices[i].placement;
     if (is_written_by_owner(placement, mesh, storage)) continue;
@@ -74,15 +74,8 @@ std::vector<std::size_t> slices_to_write(const std::vector<shard::Slice>& slices
     // The full tensor's: under ZeRO, ranks with copies along one axis may hold other parts along another, so that only
     // what all of them know may decide.
     bytes[writer] += static_cast<std::uint64_t>(placement.full_numel()) * slices[i].value.element_size();
-    if (writer == mine && (slices[i].value.numel() > 0 || placement.full_numel() == 0)) out.push_back(i);
+    if (writer == mine && (slices[i].value.numel() > 0 || placement.full_numel() == 0)) out.push_back(slices[i]);
   }
-  return out;
-}
-
-std::vector<shard::Slice> own_slices(const std::vector<shard::Slice>& slices, const comm::Mesh& mesh,
-                                     const Storage& storage) {
-  std::vector<shard::Slice> out;
-  for (const auto index : slices_to_write(slices, mesh, storage)) out.push_back(slices[index]);
   return out;
 }
 

@@ -15,13 +15,9 @@
 
 namespace trireme::checkpoint {
 
-/// The indices of the slices that this rank writes. Every rank decides for itself: the ranks of a stage list the same
-/// tensors, also those of which a rank holds no element, and tensors with copies along the same axes are dealt out in
-/// the order of their names.
-std::vector<std::size_t> slices_to_write(const std::vector<shard::Slice>& slices, const comm::Mesh& mesh,
-                                         const Storage& storage);
-
-/// Those slices.
+/// The slices that this rank writes. Every rank decides for itself: the ranks of a stage list the same tensors, also
+/// those of which a rank holds no element, and tensors with copies along the same axes are dealt out in the order of
+/// their names.
 std::vector<shard::Slice> own_slices(const std::vector<shard::Slice>& slices, const comm::Mesh& mesh,
                                      const Storage& storage);
 

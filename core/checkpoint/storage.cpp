@@ -11,6 +11,7 @@
 #include <random>
 
 #include "core/base/environment.h"
+#include "core/base/file_descriptor.h"
 #include "core/base/files/files.h"
 #include "core/base/json_parse.h"
 #include "core/base/json_text.h"
@@ -44,9 +45,7 @@ class Mark {
   [[nodiscard]] const std::string& name() const { return name_; }
   /// Opened, because a network file system may answer a question about a name from its cache.
   [[nodiscard]] bool is_seen(int rank) const {
-    const int file = ::open(path_of(rank).c_str(), O_RDONLY | O_CLOEXEC);
-    if (file >= 0) ::close(file);
-    return file >= 0;
+    return static_cast<bool>(FileDescriptor(::open(path_of(rank).c_str(), O_RDONLY | O_CLOEXEC)));
   }
 
  private:

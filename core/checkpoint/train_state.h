@@ -52,6 +52,14 @@ struct TrainRecord {
   nlohmann::json extra;                           ///< set by the caller: best metrics and so on (finite numbers)
 };
 
+/// Reads a record from state.json, all but its configuration. The text is not trusted: it may be damaged, or written by
+/// hand. The seed must be an integer, counts also not negative, and a loss scale finite numbers. `path` names the file
+/// in errors. @throws CheckpointError
+TrainRecord parse_state(const std::string& text, const std::string& path);
+/// The count that the object has for the key: an integer that is not negative. `path` names the file in errors.
+/// @throws CheckpointError, and nlohmann::json::exception when it is no object or has no such key
+std::int64_t count_in(const nlohmann::json& object, const char* key, const std::string& path);
+
 inline constexpr std::uint64_t kMostFileBytes = std::uint64_t{2} << 30;
 
 struct CheckpointContents {

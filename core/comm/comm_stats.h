@@ -6,6 +6,7 @@
 // of one rank adds nothing, and neither do calls made directly to c10d's process group.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -13,6 +14,10 @@
 #include <utility>
 
 namespace trireme::comm {
+
+/// The time that this process's threads have spent in Work::wait() since its start: for CPU ranks the part of
+/// communication that computation did not hide. On a GPU a wait only orders streams, and takes no time on the host.
+std::chrono::nanoseconds time_in_waits();
 
 struct CommStatsEntry {
   std::uint64_t calls = 0;

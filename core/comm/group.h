@@ -11,7 +11,6 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/intrusive_ptr.h>
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "core/base/environment.h"
-#include "core/base/error.h"
 
 namespace trireme::comm {
 namespace {

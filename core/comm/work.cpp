@@ -9,7 +9,6 @@
 
 #include "core/base/error.h"
 #include "core/base/trace.h"
-#include "core/comm/wait_time.h"
 
 namespace trireme::comm {
 namespace {

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <cctype>
+#include <regex>
+#include <string>
 
 #include "core/base/error.h"
 
@@ -18,6 +20,11 @@ const Entry* Table::find(const std::string& key) const {
 const Table* Table::table(const std::string& key) const {
   const auto found = tables.find(key);
   return found == tables.end() ? nullptr : &found->second;
+}
+
+const Entry* Table::find(const std::string& section, const std::string& key) const {
+  const auto* found = table(section);
+  return found == nullptr ? nullptr : found->find(key);
 }
 
 std::string location_of(const Table& section, const std::string& key) {
@@ -53,6 +60,28 @@ static std::string with_written_keys(const Table& section, const std::string& te
 void fail(const Table* section, const std::string& key, const std::string& what) {
   if (section == nullptr) throw ConfigError(fmt::format("{}: {}", key, what));
   throw ConfigError(fmt::format("{}: {}", location_of(*section, key), with_written_keys(*section, what)));
+}
+
+/// The section's subsection [[name]] of this number, from 1, or null.
+static const Table* repeated(const Table& section, const std::string& name, std::size_t number) {
+  const auto found = section.arrays.find(name);
+  return found == section.arrays.end() || number < 1 || number > found->second.size() ? nullptr
+                                                                                      : &found->second[number - 1];
+}
+
+void with_location(const Table& root, const std::function<void()>& check) {
+  try {
+    check();
+  } catch (const ConfigError& error) {
+    static const std::regex kKey(R"(([a-z_]+)\.(?:([a-z_]+)\[([0-9]{1,6})\]\.)?([a-z_]+):? )");
+    const std::string what = error.what();
+    std::smatch key;
+    const bool named = std::regex_search(what, key, kKey, std::regex_constants::match_continuous);
+    const auto* section = named ? root.table(key[1]) : nullptr;
+    if (section != nullptr && key[3].matched) section = repeated(*section, key[2], std::stoul(key[3]));
+    if (section == nullptr) throw;
+    fail(section, key[4], key.suffix());
+  }
 }
 
 }  // namespace trireme::config

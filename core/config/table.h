@@ -2,11 +2,12 @@
 // Only core/config/*.cpp include toml++, because it is slow to compile.
 #pragma once
 
+#include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <variant>
 #include <vector>
 
 #include "core/base/factory.h"
@@ -41,6 +42,15 @@ struct Table {
 
   [[nodiscard]] const Entry* find(const std::string& key) const;
   [[nodiscard]] const Table* table(const std::string& key) const;
+  /// A key of a section, if it is written.
+  [[nodiscard]] const Entry* find(const std::string& section, const std::string& key) const;
+  /// Its value, if it is a T.
+  template <class T>
+  [[nodiscard]] std::optional<T> value(const std::string& section, const std::string& key) const {
+    const auto* entry = find(section, key);
+    const auto* value = entry == nullptr ? nullptr : std::get_if<T>(&entry->value);
+    return value == nullptr ? std::nullopt : std::optional(*value);
+  }
 };
 
 /// Reads a file, which may be a pipe. @throws ConfigError when it cannot be read or is longer than 16 MiB
@@ -97,6 +107,11 @@ Table as_section(const FieldTable& fields, const void* object);
 /// Throws the ConfigError for a rule that involves several keys. It points at `key` of `section` if that was written,
 /// else at the section. `what` gives the violated rule with its numbers and the remedy.
 [[noreturn]] void fail(const Table* section, const std::string& key, const std::string& what);
+
+/// Runs `check`. An error of it that begins with a key ("optimizer.freeze: ...", or "optimizer.group[2].parameters:
+/// ..." for the second [[optimizer.group]]) is rethrown with the location of that key in `root`, for layers that do not
+/// know the file. @throws any exception of `check`
+void with_location(const Table& root, const std::function<void()>& check);
 
 /// The location of a violated rule, for messages: `a.toml:12:3: train.epochs = 0`, `--set train.epochs=0` or, if the
 /// key was not written, `a.toml:10:1: [train] epochs`.

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
@@ -82,21 +83,8 @@ LaunchInfo from_mpirun() {
 }
 
 const char* launcher_name(Launcher launcher) {
-  switch (launcher) {
-    case Launcher::mpirun:
-      return "mpirun";
-    case Launcher::srun:
-      return "srun";
-    case Launcher::torchrun:
-      return "torchrun";
-    case Launcher::launch:
-      return "trireme launch";
-    case Launcher::spawn:
-      return "trireme::spawn";
-    case Launcher::alone:
-      break;
-  }
-  return "alone";
+  static constexpr std::array kNames{"alone", "mpirun", "srun", "torchrun", "trireme launch", "trireme::spawn"};
+  return kNames.at(static_cast<std::size_t>(launcher));
 }
 
 /// Our own launchers set torchrun's variables, and TRIREME_LAUNCHER.

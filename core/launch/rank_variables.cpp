@@ -47,12 +47,10 @@ StoreSocket::StoreSocket() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC,
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t length = sizeof address;
   auto* bound = reinterpret_cast<sockaddr*>(&address);
-  if (socket_ < 0 || bind(socket_, bound, length) != 0 || listen(socket_, SOMAXCONN) != 0 ||
-      getsockname(socket_, bound, &length) != 0)
+  if (!socket_ || bind(socket_.get(), bound, length) != 0 || listen(socket_.get(), SOMAXCONN) != 0 ||
+      getsockname(socket_.get(), bound, &length) != 0)
     throw ConfigError(fmt::format("cannot listen on a TCP port of 127.0.0.1: {}", std::strerror(errno)));
   port_ = ntohs(address.sin_port);
 }
-
-StoreSocket::~StoreSocket() { close(socket_); }
 
 }  // namespace trireme

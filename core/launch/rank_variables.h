@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/file_descriptor.h"
+
 namespace trireme {
 
 using Variables = std::vector<std::pair<std::string, std::string>>;
@@ -28,15 +30,13 @@ class StoreSocket {
  public:
   /// @throws ConfigError
   StoreSocket();
-  ~StoreSocket();
-  StoreSocket(const StoreSocket&) = delete;
-  StoreSocket& operator=(const StoreSocket&) = delete;
   [[nodiscard]] int port() const { return port_; }
   /// Is closed by exec(), so only rank 0's process, which clears the flag, has it.
-  [[nodiscard]] int descriptor() const { return socket_; }
+  [[nodiscard]] int descriptor() const { return socket_.get(); }
 
  private:
-  int socket_ = -1, port_ = 0;
+  FileDescriptor socket_;
+  int port_ = 0;
 };
 
 }  // namespace trireme

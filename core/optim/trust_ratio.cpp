@@ -10,58 +10,85 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/optim/slots.h"
 
 namespace trireme::optim {
-
-TrustRatioOptimizer::TrustRatioOptimizer(std::vector<ParamGroup> groups, std::vector<std::string> state_keys,
-                                         bool always_adapt)
-    : Optimizer(std::move(groups)), states_(groups_, std::move(state_keys)), always_adapt_(always_adapt) {
-  detail::check_slots(groups_);
-}
-
-at::Tensor TrustRatioOptimizer::slice_sums(const at::Tensor& found_inf) {
-  const at::NoGradGuard no_grad;
-  pending_.clear();
-  std::vector<at::Tensor> squares;
-  for (std::size_t g = 0; g < groups_.size(); ++g) {
-    auto& group = groups_[g];
-    for (std::size_t s = 0; s < group.slots.size(); ++s) {
-      const auto& slot = group.slots[s];
-      auto value = slot.value.detach();
-      squares.push_back(at::zeros({2}, value.options().dtype(at::kDouble)));
-      if (!slot.grad.defined()) continue;
-      auto& state = states_.of(group, g, s);
-      detail::Undo undo(slot, value, state, found_inf);
-      auto along = direction(value, detail::gradient_for(slot), state, group.weight_decay);
-      const auto norm = [](const at::Tensor& of) { return at::linalg_vector_norm(of, 2, {}, false, at::kDouble); };
-      squares.back() = at::stack({norm(value), norm(along)}).square_();
-      pending_.push_back({g, static_cast<std::int64_t>(squares.size()) - 1, std::move(value), std::move(along), &state,
-                          std::move(undo)});
-    }
-  }
-  sums_ = squares.empty() ? at::zeros({0, 2}, at::kDouble) : at::stack(squares);
-  return sums_;
-}
-
-void TrustRatioOptimizer::step(double lr, const at::Tensor& found_inf) {
-  const at::NoGradGuard no_grad;
-  if (!sums_.defined()) slice_sums(found_inf);  // the slots are whole parameters
-  const auto norms = sums_.sqrt();
-  for (auto& [g, row, value, along, state, undo] : pending_) {
-    const auto& group = groups_[g];
-    const auto of_value = norms.select(0, row).select(0, 0), of_direction = norms.select(0, row).select(0, 1);
-    auto factor = at::ones_like(of_value);
-    if (always_adapt_ || group.weight_decay != 0)
-      factor = ratio(of_value, of_direction, group.weight_decay)
-                   .where(of_value.gt(0).logical_and(of_direction.gt(0)), factor);
-    apply(value, along, *state, factor.to(value.scalar_type()), lr * group.lr_scale, group.weight_decay);
-    undo.finish();
-  }
-  pending_.clear();
-  sums_ = at::Tensor();
-}
-
 namespace {
+
+/// The part that LAMB and LARS share.
+class TrustRatioOptimizer : public Optimizer {
+ public:
+  [[nodiscard]] bool needs_slice_sums() const final { return true; }
+  at::Tensor slice_sums(const at::Tensor& found_inf) final {
+    const at::NoGradGuard no_grad;
+    pending_.clear();
+    std::vector<at::Tensor> squares;
+    for (std::size_t g = 0; g < groups_.size(); ++g) {
+      auto& group = groups_[g];
+      for (std::size_t s = 0; s < group.slots.size(); ++s) {
+        const auto& slot = group.slots[s];
+        auto value = slot.value.detach();
+        squares.push_back(at::zeros({2}, value.options().dtype(at::kDouble)));
+        if (!slot.grad.defined()) continue;
+        auto& state = states_.of(group, g, s);
+        detail::Undo undo(slot, value, state, found_inf);
+        auto along = direction(value, detail::gradient_for(slot), state, group.weight_decay);
+        const auto norm = [](const at::Tensor& of) { return at::linalg_vector_norm(of, 2, {}, false, at::kDouble); };
+        squares.back() = at::stack({norm(value), norm(along)}).square_();
+        pending_.push_back({g, static_cast<std::int64_t>(squares.size()) - 1, std::move(value), std::move(along),
+                            &state, std::move(undo)});
+      }
+    }
+    sums_ = squares.empty() ? at::zeros({0, 2}, at::kDouble) : at::stack(squares);
+    return sums_;
+  }
+  void step(double lr, const at::Tensor& found_inf) final {
+    const at::NoGradGuard no_grad;
+    if (!sums_.defined()) slice_sums(found_inf);  // the slots are whole parameters
+    const auto norms = sums_.sqrt();
+    for (auto& [g, row, value, along, state, undo] : pending_) {
+      const auto& group = groups_[g];
+      const auto of_value = norms.select(0, row).select(0, 0), of_direction = norms.select(0, row).select(0, 1);
+      auto factor = at::ones_like(of_value);
+      if (always_adapt_ || group.weight_decay != 0)
+        factor = ratio(of_value, of_direction, group.weight_decay)
+                     .where(of_value.gt(0).logical_and(of_direction.gt(0)), factor);
+      apply(value, along, *state, factor.to(value.scalar_type()), lr * group.lr_scale, group.weight_decay);
+      undo.finish();
+    }
+    pending_.clear();
+    sums_ = at::Tensor();
+  }
+  std::vector<NamedState> state() final { return states_.all(groups_); }
+  [[nodiscard]] std::int64_t state_bytes() const final { return states_.bytes(); }
+
+ protected:
+  TrustRatioOptimizer(std::vector<ParamGroup> groups, std::vector<std::string> state_keys, bool always_adapt)
+      : Optimizer(std::move(groups)), states_(groups_, std::move(state_keys)), always_adapt_(always_adapt) {
+    detail::check_slots(groups_);
+  }
+  /// Takes the gradient into `state` and returns the tensor whose norm is compared with the weight's.
+  [[nodiscard]] virtual at::Tensor direction(const at::Tensor& value, const at::Tensor& grad,
+                                             std::vector<at::Tensor>& state, double weight_decay) const = 0;
+  /// The trust ratio for norms that are not zero, 0-dim.
+  [[nodiscard]] virtual at::Tensor ratio(const at::Tensor& value_norm, const at::Tensor& direction_norm,
+                                         double weight_decay) const = 0;
+  virtual void apply(at::Tensor& value, const at::Tensor& direction, std::vector<at::Tensor>& state,
+                     const at::Tensor& ratio, double lr, double weight_decay) const = 0;
+
+ private:
+  struct Pending {  ///< a slot whose direction is known, and whose update waits for the norms
+    std::size_t group;
+    std::int64_t row;  ///< of sums_
+    at::Tensor value, direction;
+    std::vector<at::Tensor>* state;
+    detail::Undo undo;
+  };
+  detail::SlotStates states_;
+  bool always_adapt_;
+  std::vector<Pending> pending_;
+  at::Tensor sums_;  ///< of squares: {of the value, of the direction} by slot; undefined between steps
+};
 
 class Lamb final : public TrustRatioOptimizer {
  public:

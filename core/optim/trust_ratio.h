@@ -5,7 +5,6 @@
 #pragma once
 
 #include "core/optim/optimizer.h"
-#include "core/optim/slots.h"
 
 namespace trireme::optim {
 
@@ -28,39 +27,5 @@ struct LarsOptions {
 /// State of each slot: momentum_buffer b, if momentum is not 0. With t = trust_coefficient |w| / (|g| + decay |w| +
 /// eps): b = momentum b + t (g + decay w), w -= lr b.
 OptimizerFactory lars(LarsOptions options = {});
-
-/// The part that LAMB and LARS share.
-class TrustRatioOptimizer : public Optimizer {
- public:
-  [[nodiscard]] bool needs_slice_sums() const final { return true; }
-  at::Tensor slice_sums(const at::Tensor& found_inf) final;
-  void step(double lr, const at::Tensor& found_inf = {}) final;
-  std::vector<NamedState> state() final { return states_.all(groups_); }
-  [[nodiscard]] std::int64_t state_bytes() const final { return states_.bytes(); }
-
- protected:
-  TrustRatioOptimizer(std::vector<ParamGroup> groups, std::vector<std::string> state_keys, bool always_adapt);
-  /// Takes the gradient into `state` and returns the tensor whose norm is compared with the weight's.
-  [[nodiscard]] virtual at::Tensor direction(const at::Tensor& value, const at::Tensor& grad,
-                                             std::vector<at::Tensor>& state, double weight_decay) const = 0;
-  /// The trust ratio for norms that are not zero, 0-dim.
-  [[nodiscard]] virtual at::Tensor ratio(const at::Tensor& value_norm, const at::Tensor& direction_norm,
-                                         double weight_decay) const = 0;
-  virtual void apply(at::Tensor& value, const at::Tensor& direction, std::vector<at::Tensor>& state,
-                     const at::Tensor& ratio, double lr, double weight_decay) const = 0;
-
- private:
-  struct Pending {  ///< a slot whose direction is known, and whose update waits for the norms
-    std::size_t group;
-    std::int64_t row;  ///< of sums_
-    at::Tensor value, direction;
-    std::vector<at::Tensor>* state;
-    detail::Undo undo;
-  };
-  detail::SlotStates states_;
-  bool always_adapt_;
-  std::vector<Pending> pending_;
-  at::Tensor sums_;  ///< of squares: {of the value, of the direction} by slot; undefined between steps
-};
 
 }  // namespace trireme::optim

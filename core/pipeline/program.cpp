@@ -1,5 +1,6 @@
 #include "core/pipeline/program.h"
 
+#include <array>
 #include <map>
 
 #include "core/base/error.h"
@@ -82,19 +83,8 @@ class Lowering {
 }  // namespace
 
 const char* name(Kind kind) {
-  switch (kind) {
-    case Kind::compute:
-      return "compute";
-    case Kind::send_activation:
-      return "send_activation";
-    case Kind::recv_activation:
-      return "recv_activation";
-    case Kind::send_gradient:
-      return "send_gradient";
-    case Kind::recv_gradient:
-      return "recv_gradient";
-  }
-  throw LogicError("an instruction kind has no name");
+  static constexpr std::array kNames{"compute", "send_activation", "recv_activation", "send_gradient", "recv_gradient"};
+  return kNames.at(static_cast<std::size_t>(kind));
 }
 
 std::vector<Program> lower(const Schedule& schedule, Posting posting) {

@@ -14,7 +14,6 @@
 // requires it.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "core/pipeline/schedule.h"

@@ -1,23 +1,15 @@
 #include "core/pipeline/schedule.h"
 
 #include <algorithm>
+#include <array>
 
 #include "core/base/error.h"
 
 namespace trireme::pipeline {
 
 const char* name(Op op) {
-  switch (op) {
-    case Op::forward:
-      return "forward";
-    case Op::backward:
-      return "backward";
-    case Op::backward_input:
-      return "backward_input";
-    case Op::backward_weight:
-      return "backward_weight";
-  }
-  throw LogicError("an op has no name");
+  static constexpr std::array kNames{"forward", "backward", "backward_input", "backward_weight"};
+  return kNames.at(static_cast<std::size_t>(op));
 }
 
 int Schedule::stage_of(int rank, int chunk) const {

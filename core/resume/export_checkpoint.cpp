@@ -37,26 +37,17 @@ using checkpoint::StoredEntry;
 constexpr const char* kLoraA = ".lora_A.weight";
 constexpr const char* kLoraB = ".lora_B.weight";
 
-/// The value of a key of the resolved configuration, if it has the type.
-template <class T>
-std::optional<T> key_of(const config::Table& root, const char* section, const char* key) {
-  const auto* table = root.table(section);
-  const auto* entry = table == nullptr ? nullptr : table->find(key);
-  const auto* value = entry == nullptr ? nullptr : std::get_if<T>(&entry->value);
-  return value == nullptr ? std::nullopt : std::optional(*value);
-}
-
 /// Where TOML may have an integer in place of a number.
 std::optional<double> number_of(const config::Table& root, const char* section, const char* key) {
-  if (const auto whole = key_of<std::int64_t>(root, section, key)) return static_cast<double>(*whole);
-  return key_of<double>(root, section, key);
+  if (const auto whole = root.value<std::int64_t>(section, key)) return static_cast<double>(*whole);
+  return root.value<double>(section, key);
 }
 
 checkpoint::ExportFormat format_of(const config::Table& root, const CheckpointExportOptions& options) {
   checkpoint::ExportFormat format;
   format.shard_mb =
-      options.shard_mb ? *options.shard_mb : key_of<std::int64_t>(root, "run", "export_shard_mb").value_or(0);
-  const auto dtype = options.dtype ? options.dtype : key_of<std::string>(root, "run", "export_dtype");
+      options.shard_mb ? *options.shard_mb : root.value<std::int64_t>("run", "export_shard_mb").value_or(0);
+  const auto dtype = options.dtype ? options.dtype : root.value<std::string>("run", "export_dtype");
   if (dtype) format.dtype = Precision::pure(*dtype).parameters;
   return format;
 }
@@ -211,7 +202,7 @@ CheckpointExport export_checkpoint(const std::string& checkpoint_folder, const s
   static_cast<void>(checkpoint::verify_checkpoint_weights(checkpoint_folder, options.verify));
   // Frozen weights may be in half precision; all tensors have the dtype that config.json says.
   if (scale && !format.dtype)
-    format.dtype = Precision::parse(key_of<std::string>(root, "train", "precision").value_or("fp32")).parameters;
+    format.dtype = Precision::parse(root.value<std::string>("train", "precision").value_or("fp32")).parameters;
   Source source(checkpoint_folder, manifest, format);
   if (scale) source.merge(*scale);
   const auto& entries = source.entries();

@@ -1,6 +1,5 @@
 #include "core/resume/resume.h"
 
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -11,8 +10,6 @@
 #include "core/booster/run_state.h"
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/shared_errors.h"
-#include "core/checkpoint/state_reader.h"
-#include "core/comm/text.h"
 #include "core/resume/export.h"
 #include "core/resume/run_folder.h"
 #include "core/resume/same_training.h"
@@ -60,6 +57,23 @@ TrainerState state_of(const checkpoint::TrainRecord& record, const std::string& 
 }
 
 }  // namespace
+
+nlohmann::json to_json(const NumbersState& state) {
+  return {{"left_out", state.left_out}, {"series", state.series}, {"bad_losses", state.bad_losses},
+          {"skips", state.skips},       {"losses", state.losses}, {"returned_to", state.returned_to},
+          {"returns", state.returns}};
+}
+
+NumbersState numbers_state(const nlohmann::json& stored) {
+  if (stored.is_null()) return {};
+  return {stored.at("left_out"),
+          stored.at("series"),
+          stored.at("bad_losses"),
+          stored.at("skips"),
+          stored.at("losses"),
+          stored.value("returned_to", std::int64_t{-1}),
+          stored.value("returns", std::int64_t{0})};
+}
 
 checkpoint::CheckpointContents checkpoint_of(const RunSetup& setup, const RunFolder& folder, Boosted& run,
                                              const TrainerState& state, const BestModel& best) {

@@ -9,7 +9,6 @@
 #include "core/base/files/files.h"
 #include "core/base/json_parse.h"
 #include "core/base/text.h"
-#include "core/checkpoint/train_state.h"
 #include "core/resume/restart.h"
 #include "core/resume/run_folder.h"
 #include "core/resume/same_training.h"

@@ -2,11 +2,9 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <thread>
 
 #include "core/base/clock.h"
@@ -17,7 +15,7 @@
 #include "core/base/text.h"
 #include "core/checkpoint/checkpoint_folders.h"
 #include "core/checkpoint/weights/model_folder.h"
-#include "core/config/location.h"
+#include "core/config/table.h"
 #include "core/launch/parent.h"
 #include "core/resume/export.h"
 #include "core/resume/restart.h"

@@ -1,6 +1,7 @@
 // Whether a checkpoint is of the same training as this run, so that steps counted before and after it are comparable
-// (contract C8). The keys that may change are in resume_compatibility.h; what the configuration does not have, such as
-// the number of samples, is compared here.
+// (contract C8): the order of the samples and the meaning of a step may not change. Ranks, layout, microbatch, threads
+// and paths may change freely; the rest (length, learning rate, precision, ...) may change and is reported. What the
+// configuration does not have, such as the number of samples, is compared too.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>

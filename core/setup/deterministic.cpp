@@ -7,7 +7,7 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "core/config/location.h"
+#include "core/config/table.h"
 
 namespace trireme::train {
 namespace {

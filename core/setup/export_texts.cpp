@@ -119,20 +119,6 @@ std::vector<std::int64_t> stored_ids(const StoredConfig& stored, const char* key
   return list.get<std::vector<std::int64_t>>();
 }
 
-/// What config.json calls the dtype.
-const char* torch_name(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kDouble:
-      return "float64";
-    case at::kBFloat16:
-      return "bfloat16";
-    case at::kHalf:
-      return "float16";
-    default:
-      return "float32";
-  }
-}
-
 }  // namespace
 
 std::map<std::string, std::string> files_to_keep(const LoadedWeights& weights, const ChosenTask& task,
@@ -150,8 +136,9 @@ std::map<std::string, std::string> files_to_keep(const LoadedWeights& weights, c
 }
 
 void set_dtype(json& config, at::ScalarType dtype) {
-  config["dtype"] = torch_name(dtype);
-  if (config.contains("torch_dtype")) config["torch_dtype"] = torch_name(dtype);
+  const auto name = c10::getDtypeNames(dtype).first;
+  config["dtype"] = name;
+  if (config.contains("torch_dtype")) config["torch_dtype"] = name;
 }
 
 std::vector<std::int64_t> end_ids(const LoadedWeights& weights) {

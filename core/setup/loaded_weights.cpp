@@ -1,7 +1,6 @@
 #include "core/setup/loaded_weights.h"
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "core/base/bounds.h"

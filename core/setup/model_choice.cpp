@@ -1,7 +1,6 @@
 #include "core/setup/model_choice.h"
 
 #include <nlohmann/json.hpp>
-#include <utility>
 
 #include "core/base/error.h"
 #include "core/nn/block.h"

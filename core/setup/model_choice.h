@@ -3,9 +3,7 @@
 #pragma once
 
 #include <functional>
-#include <map>
 #include <memory>
-#include <string>
 
 #include "core/booster/plugin.h"
 #include "core/nn/model_kind.h"

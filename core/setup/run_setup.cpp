@@ -10,7 +10,7 @@
 #include "core/booster/precision.h"
 #include "core/checkpoint/weights/adapters.h"
 #include "core/checkpoint/weights/weights.h"
-#include "core/config/location.h"
+#include "core/config/table.h"
 #include "core/data/loader.h"
 #include "core/data/sampler.h"
 #include "core/nn/block.h"

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/text.h"
 #include "core/setup/run_config.h"
 #include "core/train/callback.h"
 

@@ -19,7 +19,7 @@
 #include <string>
 #include <vector>
 
-#include "core/resume/numbers_state.h"
+#include "core/resume/resume.h"
 
 namespace trireme::train {
 

@@ -8,7 +8,6 @@
 // rank, except times, and FLOPs, which only rank 0 has. An error that a callback throws ends the run.
 #pragma once
 
-#include <cmath>
 #include <cstdint>
 #include <exception>
 #include <memory>

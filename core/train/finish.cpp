@@ -3,7 +3,6 @@
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
-#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"

@@ -9,8 +9,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <optional>
-#include <string>
 #include <vector>
 
 #include "core/setup/run_setup.h"

@@ -3,11 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <string>
 #include <utility>
 #include <vector>
 
-#include "core/base/memory.h"
 #include "core/base/text.h"
 #include "core/nn/parameters.h"
 #include "core/train/callback.h"

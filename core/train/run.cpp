@@ -2,14 +2,16 @@
 #include "core/train/run.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include "core/base/error.h"
+#include "core/base/log.h"
+#include "core/base/verdict.h"
 #include "core/checkpoint/shared_errors.h"
 #include "core/comm/text.h"
 #include "core/train/early_stop.h"
 #include "core/train/report/console_report.h"
 #include "core/train/report/metrics_file.h"
-#include "core/train/report/rank_log.h"
 #include "core/train/report/rank_times.h"
 #include "core/train/report/tensorboard.h"
 #include "core/train/report/timeline.h"
@@ -18,6 +20,27 @@
 
 namespace trireme::train {
 namespace {
+
+/// Writes this rank's step times, and the error that ends it, to its own log (run.rank_logs). The rank's Log writes
+/// notes and warnings to the same file.
+class RankLog final : public RunCallback {
+ public:
+  /// @pre `file` is not null
+  explicit RankLog(std::shared_ptr<LogFile> file) : file_(std::move(file)) {}
+  void on_step_end(RunContext& run, const StepEnd& step) override {
+    file_->line(fmt::format(
+        "step {}: {:.4f} s, of which {:.4f} s waiting for data; {} samples here; workers read {:.1f} samples/s",
+        run.state.at.global_step, step.seconds, step.data, step.batch.local_samples,
+        fmt::join(run.boosted.loader->worker_rates(), ", ")));
+  }
+  void on_evaluate(RunContext& /*run*/, const Evaluation& evaluation) override {
+    file_->line(fmt::format("evaluation of the {} split: {:.4f} s", evaluation.split, evaluation.result.seconds));
+  }
+  void on_exception(const std::exception_ptr& error) override { file_->line("error: " + verdict_on(error).message); }
+
+ private:
+  std::shared_ptr<LogFile> file_;
+};
 
 /// The callbacks of the command, in the order in which they are called.
 Callbacks command_callbacks(const RunSetup& p, const RunFolder& folder, const comm::World& world,
@@ -32,13 +55,13 @@ Callbacks command_callbacks(const RunSetup& p, const RunFolder& folder, const co
         world, [&] { log->open(file); }, "a rank's log cannot be written");
     add(std::make_shared<RankLog>(log));
   }
-  add(std::make_shared<MetricsFile>());
-  if (p.config.run.tensorboard) add(std::make_shared<TensorBoard>());
-  add(std::make_shared<ConsoleReport>(options.terminal, world.rank() == 0));
+  add(metrics_file());
+  if (p.config.run.tensorboard) add(tensorboard());
+  add(console_report(options.terminal, world.rank() == 0));
   if (const auto every = p.config.run.rank_times_every; every > 0 && world.size() > 1)
     add(std::make_shared<RankTimes>(every));
   if (train.patience) add(std::make_shared<EarlyStop>(*train.patience));
-  if (options.timeline) add(std::make_shared<Timeline>(options.terminal.columns));
+  if (options.timeline) add(timeline(options.terminal.columns));
   add(std::make_shared<StopOnRequest>(train.max_seconds, /*on_signals=*/true,
                                       static_cast<unsigned>(p.config.run.stop_grace_s)));
   for (const auto& make : p.config.kinds.callbacks) {

@@ -18,8 +18,8 @@ namespace trireme::train {
 
 /// The callbacks of a program's run.
 static Callbacks program_callbacks(const TrainingArguments& arguments, const Callbacks& own) {
-  Callbacks callbacks{std::make_shared<EpochTable>(arguments.logging_steps), std::make_shared<MetricsFile>()};
-  if (arguments.tensorboard) callbacks.push_back(std::make_shared<TensorBoard>());
+  Callbacks callbacks{epoch_table(arguments.logging_steps), metrics_file()};
+  if (arguments.tensorboard) callbacks.push_back(tensorboard());
   if (arguments.early_stopping_patience)
     callbacks.push_back(std::make_shared<EarlyStop>(*arguments.early_stopping_patience));
   if (arguments.stop_on_signals) callbacks.push_back(std::make_shared<StopOnRequest>(std::nullopt, true, 0));

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/base/text.h"
 #include "core/booster/task_wrapper.h"
 #include "core/config/table.h"
 #include "core/resume/resume_point.h"

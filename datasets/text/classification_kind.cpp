@@ -110,7 +110,7 @@ data::Datasets open_text_classification(TextClassificationOptions& options, cons
       out.info.digest = table.digest;
     }
     number_labels(table, spec.class_names, files.at(data::Split::train));
-    out.of(split) = std::make_shared<LabelledTexts>(std::move(table), how, spec);
+    out.of(split) = labelled_texts(std::move(table), how, spec);
   }
   out.info.source = source_of(options);
   out.info.about = fmt::format("{}; up to {} a sample{}", tokens.tokenizer->about(), options.max_tokens,

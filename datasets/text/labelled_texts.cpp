@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/files/crc32.h"
+#include "core/base/files/digest.h"
 #include "core/base/text.h"
 #include "datasets/text/encode.h"
 #include "datasets/text/length_buckets.h"
@@ -119,6 +119,45 @@ void check_not_blank(const TokenisedTable& table, const std::string& label, std:
     fail_at_line(table.path, line, "the label is blank; write the class there, or remove the row");
 }
 
+class LabelledTexts : public data::Dataset {
+ public:
+  LabelledTexts(TokenisedTable table, const LabelledTextOptions& options, nn::DataSpec spec)
+      : table_(std::move(table)), options_(options), spec_(std::move(spec)) {}
+  [[nodiscard]] std::int64_t size() const override { return table_.tokens->sequences(); }
+  std::optional<data::Sample> get(std::int64_t index, std::int64_t /*epoch*/, bool /*augment*/) override {
+    const auto at = static_cast<std::size_t>(index);
+    const auto length = table_.tokens->length(index);
+    auto ids = at::empty({length}, at::kLong);
+    table_.tokens->read(table_.tokens->begin(index),
+                        {ids.mutable_data_ptr<std::int64_t>(), static_cast<std::size_t>(length)});
+    data::Sample sample{{{"input_ids", ids}, {"attention_mask", at::ones({length}, at::kLong)}},
+                        data::class_label(table_.labels[at])};
+    if (options_.types) {
+      const auto types = at::zeros({length}, at::kLong);
+      types.narrow(0, table_.first_types[at], length - table_.first_types[at]).fill_(1);
+      sample.inputs.set("token_type_ids", types);
+    }
+    return sample;
+  }
+  [[nodiscard]] nn::DataSpec spec() override { return spec_; }
+  [[nodiscard]] data::Sample collate(std::vector<data::Sample> samples,
+                                     const std::vector<std::int64_t>& indices) override {
+    return data::collate_padded(
+        std::move(samples), indices, spec_,
+        {.values = {{"input_ids", static_cast<double>(options_.padding)}}, .multiple = options_.pad_multiple});
+  }
+  [[nodiscard]] std::vector<std::int64_t> order(const data::Shuffle& shuffle) const override {
+    auto shuffled = Dataset::order(shuffle);
+    if (!options_.length_buckets) return shuffled;
+    return order_in_buckets(std::move(shuffled), shuffle, [&](std::int64_t i) { return table_.tokens->length(i); });
+  }
+
+ private:
+  TokenisedTable table_;
+  LabelledTextOptions options_;
+  nn::DataSpec spec_;
+};
+
 }  // namespace
 
 bool is_blank_label(std::string_view label) { return label.find_first_not_of(' ') == label.npos; }
@@ -187,35 +226,9 @@ void number_labels(TokenisedTable& table, const std::vector<std::string>& classe
   for (auto& label : table.labels) label = classes_by_name[static_cast<std::size_t>(label)];
 }
 
-LabelledTexts::LabelledTexts(TokenisedTable table, const LabelledTextOptions& options, nn::DataSpec spec)
-    : table_(std::move(table)), options_(options), spec_(std::move(spec)) {}
-
-std::optional<data::Sample> LabelledTexts::get(std::int64_t index, std::int64_t /*epoch*/, bool /*augment*/) {
-  const auto at = static_cast<std::size_t>(index);
-  const auto length = table_.tokens->length(index);
-  auto ids = at::empty({length}, at::kLong);
-  table_.tokens->read(table_.tokens->begin(index),
-                      {ids.mutable_data_ptr<std::int64_t>(), static_cast<std::size_t>(length)});
-  data::Sample sample{{{"input_ids", ids}, {"attention_mask", at::ones({length}, at::kLong)}},
-                      data::class_label(table_.labels[at])};
-  if (options_.types) {
-    const auto types = at::zeros({length}, at::kLong);
-    types.narrow(0, table_.first_types[at], length - table_.first_types[at]).fill_(1);
-    sample.inputs.set("token_type_ids", types);
-  }
-  return sample;
-}
-
-data::Sample LabelledTexts::collate(std::vector<data::Sample> samples, const std::vector<std::int64_t>& indices) {
-  return data::collate_padded(
-      std::move(samples), indices, spec_,
-      {.values = {{"input_ids", static_cast<double>(options_.padding)}}, .multiple = options_.pad_multiple});
-}
-
-std::vector<std::int64_t> LabelledTexts::order(const data::Shuffle& shuffle) const {
-  auto shuffled = Dataset::order(shuffle);
-  if (!options_.length_buckets) return shuffled;
-  return order_in_buckets(std::move(shuffled), shuffle, [&](std::int64_t i) { return table_.tokens->length(i); });
+std::shared_ptr<data::Dataset> labelled_texts(TokenisedTable table, const LabelledTextOptions& options,
+                                              nn::DataSpec spec) {
+  return std::make_shared<LabelledTexts>(std::move(table), options, std::move(spec));
 }
 
 }  // namespace trireme::datasets

@@ -1,4 +1,4 @@
-// LabelledTexts: one split of texts, or pairs of texts, each with a class. They are tokenised once (token_cache.h).
+// One split of texts, or pairs of texts, each with a class. They are tokenised once (token_cache.h).
 #pragma once
 
 #include <cstdint>
@@ -55,21 +55,8 @@ struct LabelledTextOptions {
 };
 
 /// Samples: input_ids, attention_mask and, if wanted, token_type_ids int64 [T]; labels int64 [].
-class LabelledTexts : public data::Dataset {
- public:
-  /// @pre number_labels(table)
-  LabelledTexts(TokenisedTable table, const LabelledTextOptions& options, nn::DataSpec spec);
-  [[nodiscard]] std::int64_t size() const override { return table_.tokens->sequences(); }
-  std::optional<data::Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override;
-  [[nodiscard]] nn::DataSpec spec() override { return spec_; }
-  [[nodiscard]] data::Sample collate(std::vector<data::Sample> samples,
-                                     const std::vector<std::int64_t>& indices) override;
-  [[nodiscard]] std::vector<std::int64_t> order(const data::Shuffle& shuffle) const override;
-
- private:
-  TokenisedTable table_;
-  LabelledTextOptions options_;
-  nn::DataSpec spec_;
-};
+/// @pre number_labels(table)
+std::shared_ptr<data::Dataset> labelled_texts(TokenisedTable table, const LabelledTextOptions& options,
+                                              nn::DataSpec spec);
 
 }  // namespace trireme::datasets

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/files/crc32.h"
+#include "core/base/files/digest.h"
 #include "core/base/text.h"
 #include "datasets/datasets.h"
 #include "datasets/shard_pattern.h"
@@ -238,8 +238,7 @@ data::Datasets open_blocks(TextOptions& options, const data::OpenContext& contex
   }
   const auto masking = masking_of(options.masking, tokenizer->special());
   for (auto& [split, range] : ranges)
-    out.of(split) =
-        std::make_shared<TokenBlocks>(std::move(range), options.block, tokenizer->vocabulary(), masking, context.seed);
+    out.of(split) = token_blocks(std::move(range), options.block, tokenizer->vocabulary(), masking, context.seed);
   out.info.spec = out.train->spec();
   out.info.spec.tokens = token_ids(*tokenizer);
   out.info.source = source_of(options);

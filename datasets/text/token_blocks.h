@@ -1,4 +1,4 @@
-// TokenBlocks: tokens in blocks of one length, samples of a language model. An incomplete block at the end is left out.
+// Tokens in blocks of one length, samples of a language model. An incomplete block at the end is left out.
 //
 // Causal: labels are the ids themselves, as in Hugging Face's models (the task compares each output with the next id).
 // Masked (Devlin et al., "BERT", 2018): a share of the tokens that are not special ones is chosen; 80 % of them are
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "core/data/rows.h"
+#include "core/data/dataset.h"
 #include "datasets/text/token_file.h"
 #include "tokenizers/tokenizer.h"
 
@@ -33,26 +33,8 @@ struct TokenRange {
   bool is_cut_off = false;  ///< the validation split, cut off the training text
 };
 
-class TokenBlocks : public data::RowDataset {
- public:
-  /// @throws DataError for fewer tokens than a block has
-  TokenBlocks(TokenRange range, std::int64_t block, std::int64_t vocabulary, Masking masking, std::uint64_t seed);
-  [[nodiscard]] std::int64_t size() const override { return (range_.end - range_.begin) / block_; }
-  [[nodiscard]] nn::DataSpec spec() override { return spec_; }
-  [[nodiscard]] data::RowSpec row_spec(const std::vector<std::string>& inputs, bool augment) const override;
-  /// @throws DataError for an id beyond the vocabulary
-  std::optional<data::Sample> read(const std::vector<std::string>& inputs, std::int64_t index, std::int64_t epoch,
-                                   bool augment) override;
-  [[nodiscard]] data::Sample transform_batch(data::Sample batch, bool /*combine*/) const override { return batch; }
-
- private:
-  [[nodiscard]] at::Tensor mask(const at::Tensor& ids, std::int64_t index, std::int64_t epoch, bool augment) const;
-
-  TokenRange range_;
-  std::int64_t block_;
-  Masking masking_;
-  std::uint64_t seed_;
-  nn::DataSpec spec_;
-};
+/// @throws DataError for fewer tokens than a block has
+std::shared_ptr<data::Dataset> token_blocks(TokenRange range, std::int64_t block, std::int64_t vocabulary,
+                                            Masking masking, std::uint64_t seed);
 
 }  // namespace trireme::datasets

@@ -6,14 +6,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <limits>
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/files/crc32.h"
+#include "core/base/files/digest.h"
 #include "core/base/files/files.h"
 #include "core/base/text.h"
 
@@ -61,32 +60,15 @@ void put_numbers(std::string& out, const std::vector<T>& values) {
 
 }  // namespace
 
-TokenFile::Bytes TokenFile::map(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) throw DataError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
-  struct stat info {};
-  const bool regular = ::fstat(file, &info) == 0 && S_ISREG(info.st_mode);
-  const auto size = regular ? static_cast<std::size_t>(info.st_size) : 0;
-  if (!regular || size == 0) ::close(file);
-  if (!regular) throw DataError(fmt::format("{}: is not a regular file", path));
-  if (size == 0) return {};  // an empty file cannot be mapped
-  void* mapped = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0);
-  const int error = errno;
-  ::close(file);
-  if (mapped == MAP_FAILED)
-    throw DataError(fmt::format("{}: cannot be mapped into memory: {}", path, std::strerror(error)));
-  return {std::shared_ptr<const void>(mapped, [size](const void* at) { ::munmap(const_cast<void*>(at), size); }),
-          {static_cast<const char*>(mapped), size}};
-}
-
 std::shared_ptr<const TokenFile> TokenFile::open(const std::string& prefix) {
-  return std::shared_ptr<const TokenFile>(new TokenFile(map(prefix + ".idx"), map(prefix + ".bin"), prefix));
+  return std::shared_ptr<const TokenFile>(
+      new TokenFile(map_file<DataError>(prefix + ".idx"), map_file<DataError>(prefix + ".bin"), prefix));
 }
 
 std::shared_ptr<const TokenFile> TokenFile::in_memory(std::string index, std::string ids, const std::string& name) {
   const auto bytes = [](std::string content) {
     const auto owner = std::make_shared<const std::string>(std::move(content));
-    return Bytes{owner, *owner};
+    return MappedBytes{owner, *owner};
   };
   return std::shared_ptr<const TokenFile>(new TokenFile(bytes(std::move(index)), bytes(std::move(ids)), name));
 }
@@ -98,7 +80,7 @@ T TokenFile::number(std::size_t at) const {
   return value;
 }
 
-TokenFile::TokenFile(Bytes index, Bytes ids, std::string name)
+TokenFile::TokenFile(MappedBytes index, MappedBytes ids, std::string name)
     : index_(std::move(index)), ids_(std::move(ids)), name_(std::move(name)) {
   const auto refuse = [&](const std::string& what) { throw DataError(fmt::format("{}.idx: {}", name_, what)); };
   if (index_.view.empty()) refuse("is empty");

@@ -14,6 +14,8 @@
 #include <string_view>
 #include <vector>
 
+#include "core/base/mapped_bytes.h"
+
 namespace trireme {
 class FileWriter;
 }
@@ -43,18 +45,12 @@ class TokenFile {
   [[nodiscard]] std::string_view id_bytes() const { return ids_.view; }
 
  private:
-  /// A file's content, mapped or in memory.
-  struct Bytes {
-    std::shared_ptr<const void> owner;
-    std::string_view view;
-  };
-  static Bytes map(const std::string& path);
-  TokenFile(Bytes index, Bytes ids, std::string name);
+  TokenFile(MappedBytes index, MappedBytes ids, std::string name);
   void check_sequences();
   template <class T>
   [[nodiscard]] T number(std::size_t at) const;
 
-  Bytes index_, ids_;
+  MappedBytes index_, ids_;  ///< files, or in memory
   std::string name_;
   int type_ = 0;
   std::int64_t bytes_each_ = 0, sequences_ = 0, documents_ = 0, tokens_ = 0;

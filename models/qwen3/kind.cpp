@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 namespace trireme::models::qwen3 {
 
 const Fields<llama::Options>& fields() {

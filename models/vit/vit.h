@@ -7,7 +7,6 @@
 // Shapes: B samples, C channels, P patch side, N patches, H hidden_size, K classes.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>

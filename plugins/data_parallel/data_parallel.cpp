@@ -1,17 +1,18 @@
-#include "plugins/data_parallel/data_parallel.h"
-
-#include <string>
+// DataParallel: several devices in one process, as with torch.nn.DataParallel. It needs no launcher and no
+// communication library, but nothing overlaps with the backward pass: see data_parallel_model.h.
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/booster/plugin.h"
 #include "core/booster/plugin_entry.h"
 #include "core/comm/world.h"
 #include "core/nn/block.h"
 #include "core/nn/sums_over_ranks.h"
 #include "plugins/common_options.h"
 #include "plugins/data_parallel/data_parallel_model.h"
+#include "plugins/options.h"
 
 namespace trireme::plugins {
 namespace {
@@ -50,8 +51,6 @@ void check_norms(const nn::Model& model, std::int64_t replicas) {
           "rank per device");
 }
 
-}  // namespace
-
 const Fields<DataParallelOptions>& data_parallel_fields() {
   static const auto table = [] {
     auto rows =
@@ -68,6 +67,20 @@ const Fields<DataParallelOptions>& data_parallel_fields() {
   }();
   return table;
 }
+
+}  // namespace
+
+class DataParallel : public PluginOf<DataParallelOptions> {
+ public:
+  DataParallel() : PluginOf(data_parallel_fields()) {}
+  std::string summary() const override {
+    return "Data parallelism in one process: each device has a copy of the model and a part of every microbatch.";
+  }
+  void check(const RunSettings& run) const override;
+  void check_model(const ModelSource& source, const RunSettings& run) const override;
+  comm::Axes axes(int world_size) const override { return {{"dp", world_size}}; }
+  BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override;
+};
 
 void DataParallel::check(const RunSettings& run) const {
   const int gpus = run.device == "cpu" ? 0 : comm::cuda_device_count();

@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/text.h"
 #include "core/nn/autograd/saved_state.h"
 #include "core/nn/block.h"
 

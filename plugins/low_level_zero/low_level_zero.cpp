@@ -1,10 +1,12 @@
-#include "plugins/low_level_zero/low_level_zero.h"
-
+// LowLevelZero: ZeRO stages 1 and 2, that is, data parallelism with partitioned optimizer state (stage 1), and
+// partitioned gradients too (stage 2). Implementation: zero/sharded_model.h.
+#include "core/booster/plugin.h"
 #include "core/booster/plugin_entry.h"
+#include "plugins/sharded.h"
 
 namespace trireme::plugins {
 
-const Fields<LowLevelZeroOptions>& low_level_zero_fields() {
+static const Fields<LowLevelZeroOptions>& low_level_zero_fields() {
   using O = LowLevelZeroOptions;
   static const auto table = [] {
     auto rows = Fields<O>("plugin.low_level_zero", std::string("ZeRO stages 1 and 2.") + kTrainKeysText)
@@ -36,6 +38,18 @@ const Fields<LowLevelZeroOptions>& low_level_zero_fields() {
   }();
   return table;
 }
+
+class LowLevelZero : public PluginOf<LowLevelZeroOptions> {
+ public:
+  LowLevelZero() : PluginOf(low_level_zero_fields()) {}
+  std::string summary() const override {
+    return "ZeRO stages 1 and 2: optimizer state, and in stage 2 gradients, are partitioned over the ranks.";
+  }
+  void check(const RunSettings& run) const override;
+  /// {"dp_outer", extra_dp_size}: replicas; {"dp", the remaining ranks}: state is partitioned over this axis.
+  comm::Axes axes(int world_size) const override;
+  BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override;
+};
 
 void LowLevelZero::check(const RunSettings& run) const {
   const auto* section = run.section;

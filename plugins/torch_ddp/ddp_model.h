@@ -6,7 +6,7 @@
 
 #include "core/booster/gradient_reducer.h"
 #include "core/booster/local_model.h"
-#include "plugins/torch_ddp/torch_ddp.h"
+#include "plugins/options.h"
 
 namespace trireme::plugins {
 

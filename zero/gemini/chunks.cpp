@@ -4,7 +4,6 @@
 #include <numeric>
 #include <tuple>
 #include <unordered_map>
-#include <utility>
 
 #include "core/base/error.h"
 #include "core/nn/block.h"

@@ -2,9 +2,7 @@
 // needs; a block may have several.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <vector>
 
 #include "zero/buckets.h"

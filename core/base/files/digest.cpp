@@ -1,8 +1,8 @@
 #include "core/base/files/digest.h"
 
-#include <algorithm>
+#include <zlib.h>
 
-#include "core/base/files/crc32.h"
+#include <algorithm>
 
 namespace trireme {
 namespace {
@@ -10,6 +10,10 @@ namespace {
 constexpr std::uint64_t kSmallestBlock = std::uint64_t{64} << 10, kMostBlocks = 4096;
 
 }  // namespace
+
+std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size) {
+  return static_cast<std::uint32_t>(::crc32_z(crc, static_cast<const Bytef*>(data), size));
+}
 
 std::uint64_t block_bytes_for(std::uint64_t file_bytes) {
   auto out = kSmallestBlock;

@@ -11,6 +11,10 @@
 
 namespace trireme {
 
+/// CRC-32 (the polynomial of ISO 3309, zip and zlib), with which common tools can verify our files. Continues from
+/// `crc` (0 at the start), so a file can be summed in pieces.
+std::uint32_t crc32(std::uint32_t crc, const void* data, std::size_t size);
+
 /// The size of the blocks of a file of so many bytes: a power of two from 64 KiB on, for at most 4,096 blocks.
 std::uint64_t block_bytes_for(std::uint64_t file_bytes);
 

@@ -18,16 +18,11 @@ OutputFolder::OutputFolder(std::string path, int rank) : path_(std::move(path)) 
   TRIREME_REQUIRE(!path_.empty(), "the folder for the results has an empty name; write . for the working directory");
   make_folder(path_);
   const auto file = path_in(path_, ".lock");
-  lock_ = ::open(file.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644);
-  if (lock_ < 0) throw CheckpointError(write_problem(file, "cannot be written", errno));
+  lock_ = FileDescriptor(::open(file.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0644));
+  if (!lock_) throw CheckpointError(write_problem(file, "cannot be written", errno));
   // On file systems without locks (some network ones) the folder is not protected.
-  if (::flock(lock_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
-  ::close(lock_);
+  if (::flock(lock_.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
   throw ConfigError(fmt::format("another run is writing to {}; wait until it ends, or name another folder", path_));
-}
-
-OutputFolder::~OutputFolder() {
-  if (lock_ >= 0) ::close(lock_);
 }
 
 }  // namespace trireme

@@ -3,6 +3,8 @@
 
 #include <string>
 
+#include "core/base/file_descriptor.h"
+
 namespace trireme {
 
 /// Creates the folder and its parents. While the object exists, no other one has the same folder, in any process: the
@@ -13,15 +15,12 @@ class OutputFolder {
   /// Only rank 0 acts; on other ranks the object does nothing. @throws CheckpointError when the folder cannot be
   /// written, ConfigError when another run writes to it
   explicit OutputFolder(std::string path, int rank = 0);
-  ~OutputFolder();
-  OutputFolder(const OutputFolder&) = delete;
-  OutputFolder& operator=(const OutputFolder&) = delete;
 
   [[nodiscard]] const std::string& path() const { return path_; }
 
  private:
   std::string path_;
-  int lock_ = -1;
+  FileDescriptor lock_;
 };
 
 }  // namespace trireme

@@ -2,9 +2,6 @@
 
 #include <c10/core/ScalarType.h>
 
-#include <chrono>
-#include <string_view>
-
 #include "core/base/device_thread.h"
 
 namespace trireme::comm {

@@ -1,7 +1,6 @@
 // Call: builds the program of one collective from exchanges between the ranks, and starts it. Private to the backend.
 #pragma once
 
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>

@@ -8,34 +8,6 @@
 namespace trireme::comm::engine {
 namespace {
 
-/// PyTorch's name, as users write it.
-const char* dtype_name(c10::ScalarType type) {
-  switch (type) {
-    case at::kFloat:
-      return "float32";
-    case at::kDouble:
-      return "float64";
-    case at::kHalf:
-      return "float16";
-    case at::kBFloat16:
-      return "bfloat16";
-    case at::kLong:
-      return "int64";
-    case at::kInt:
-      return "int32";
-    case at::kShort:
-      return "int16";
-    case at::kChar:
-      return "int8";
-    case at::kByte:
-      return "uint8";
-    case at::kBool:
-      return "bool";
-    default:
-      return c10::toString(type);
-  }
-}
-
 const char* reduction_name(c10d::ReduceOp::RedOpType op) {
   switch (op) {
     case c10d::ReduceOp::SUM:
@@ -81,7 +53,7 @@ flight::Entry Backend::Call::enter() const {
   return flight::enter(backend.channel_->flight,
                        {.op = program.name,
                         .sequence = program.sequence,
-                        .dtype = first_.defined() ? dtype_name(first_.scalar_type()) : "",
+                        .dtype = first_.defined() ? c10::getDtypeNames(first_.scalar_type()).first.c_str() : "",
                         .sizes = first_.defined() ? std::span(first_.sizes().data(), first_.sizes().size())
                                                   : std::span<const std::int64_t>(),
                         .elements = elements_,
@@ -95,7 +67,7 @@ Fingerprint Backend::Call::fingerprint() const {
   own.set_op(program.name);
   if (reduction) own.set_reduction(reduction_name(*reduction));
   if (first_.defined()) {
-    own.set_dtype(dtype_name(first_.scalar_type()));
+    own.set_dtype(c10::getDtypeNames(first_.scalar_type()).first);
     own.set_sizes({first_.sizes().data(), first_.sizes().size()});
   }
   own.root = is_message() ? -1 : named_root;

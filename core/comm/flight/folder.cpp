@@ -7,9 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
-#include <string_view>
 
 #include "core/base/environment.h"
 #include "core/comm/flight/process.h"

@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/base/file_descriptor.h"
+
 namespace trireme::comm::flight {
 
 MappedFile::~MappedFile() {
@@ -21,23 +23,16 @@ MappedFile MappedFile::map(int descriptor, std::size_t bytes, bool writable) {
 }
 
 MappedFile MappedFile::create(const std::string& path, std::size_t bytes) {
-  const int descriptor = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-  if (descriptor < 0) return {};
-  MappedFile made;
-  if (posix_fallocate(descriptor, 0, static_cast<off_t>(bytes)) == 0) made = map(descriptor, bytes, true);
-  ::close(descriptor);
-  return made;
+  const FileDescriptor descriptor(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!descriptor || posix_fallocate(descriptor.get(), 0, static_cast<off_t>(bytes)) != 0) return {};
+  return map(descriptor.get(), bytes, true);
 }
 
 MappedFile MappedFile::open(const std::string& path, std::size_t bytes, bool writable) {
-  const int descriptor = ::open(path.c_str(), (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW);
-  if (descriptor < 0) return {};
+  const FileDescriptor descriptor(::open(path.c_str(), (writable ? O_RDWR : O_RDONLY) | O_CLOEXEC | O_NOFOLLOW));
   struct stat file {};
-  MappedFile made;
-  if (fstat(descriptor, &file) == 0 && file.st_size == static_cast<off_t>(bytes))
-    made = map(descriptor, bytes, writable);
-  ::close(descriptor);
-  return made;
+  if (!descriptor || fstat(descriptor.get(), &file) != 0 || file.st_size != static_cast<off_t>(bytes)) return {};
+  return map(descriptor.get(), bytes, writable);
 }
 
 }  // namespace trireme::comm::flight

@@ -8,10 +8,55 @@
 #include <set>
 #include <string_view>
 
-#include "core/comm/flight/record_text.h"
+#include "core/base/text.h"
 
 namespace trireme::comm::flight {
 namespace {
+
+const char* name_of(Phase phase) {
+  static constexpr std::array kNames{"",       "start",  "data",     "forward", "backward",
+                                     "reduce", "update", "evaluate", "save",    "finish"};
+  return kNames.at(static_cast<std::size_t>(phase));
+}
+
+/// "step 39, microbatch 0, forward, block 1": where the rank is in its step; "-" before the first one.
+std::string where(const RankRecord& rank) {
+  auto text = rank.step > 0 ? fmt::format("step {}", rank.step) : std::string();
+  const auto add = [&text](const std::string& part) { text += (text.empty() ? "" : ", ") + part; };
+  if (rank.microbatch >= 0) add(fmt::format("microbatch {}", rank.microbatch));
+  if (const std::string phase = name_of(rank.phase); !phase.empty()) add(phase);
+  if (rank.block >= 0) add(fmt::format("block {}", rank.block));
+  return text.empty() ? "-" : text;
+}
+
+/// "all_reduce dp #812 [768] float32"; "recv pp from 1 [8, 16] float32", with the peer's rank in the group.
+std::string text_of(const OperationRecord& operation) {
+  auto text = fmt::format("{} {}", operation.op.data(), operation.axis.data());
+  if (operation.is_message == 0)
+    text += fmt::format(" #{}", operation.sequence);
+  else
+    text += fmt::format(" {} {}", std::string_view(operation.op.data()) == "send" ? "to" : "from",
+                        operation.peer < 0 ? "any" : std::to_string(operation.peer));
+  if (operation.root >= 0) text += fmt::format(" root {}", operation.root);
+  if (operation.dtype[0] == '\0') return text;
+  text += " [";
+  for (int i = 0; i < operation.dimensions; ++i)
+    text += i < kShownDimensions ? fmt::format("{}{}", i == 0 ? "" : ", ", operation.sizes[static_cast<std::size_t>(i)])
+                                 : (i == kShownDimensions ? ", ..." : "");
+  return text + fmt::format("] {}", operation.dtype.data());
+}
+
+/// "-" for null.
+std::string text_of(const OperationRecord* operation) { return operation == nullptr ? "-" : text_of(*operation); }
+
+/// "dead", "stopped", "running", ...
+std::string state_of(const RankView& rank) {
+  if (rank.record.end == EndKind::normal) return "ended";
+  if (rank.record.end == EndKind::error) return "error";
+  if (rank.died()) return "dead";
+  if (rank.process == ProcessState::stopped) return "stopped";
+  return rank.record.end == EndKind::lost ? "gave up" : "running";  // also if it was ended because of another one
+}
 
 constexpr std::size_t kMostRows = 32;  // a table for people; the ranks that matter come first
 constexpr std::size_t kMostFindings = 16;
@@ -151,16 +196,8 @@ std::string Reporter::table() const {
   for (const int rank : shown) rows.push_back(row(rank));
   if (!several_hosts())
     for (auto& each : rows) each.erase(each.begin() + 1);
-  std::vector<std::size_t> widths(rows[0].size());
-  for (const auto& each : rows)
-    for (std::size_t i = 0; i < each.size(); ++i) widths[i] = std::max(widths[i], each[i].size());
-  std::string out;
-  for (const auto& each : rows) {
-    std::string line = " ";
-    for (std::size_t i = 0; i < each.size(); ++i)
-      line += i + 1 == each.size() ? " " + each[i] : fmt::format(" {:<{}} ", each[i], widths[i]);
-    out += line + "\n";
-  }
+  for (auto& each : rows) each.insert(each.begin(), "");  // indents the table
+  auto out = text::columns(rows, std::vector<bool>(rows[0].size())) + "\n";
   if (const auto left = static_cast<std::size_t>(options_.world_size) - shown.size(); left > 0)
     out += fmt::format("  and {} more ranks\n", left);
   return out;

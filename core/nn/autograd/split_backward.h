@@ -13,7 +13,6 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/edge.h>
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>

@@ -11,7 +11,6 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
 
-#include <utility>
 #include <vector>
 
 #include "core/base/error.h"

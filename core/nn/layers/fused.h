@@ -11,7 +11,6 @@
 
 #include <array>
 #include <initializer_list>
-#include <string>
 
 namespace trireme::nn {
 

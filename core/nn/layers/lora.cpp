@@ -3,7 +3,6 @@
 #include <ATen/TensorOperators.h>
 
 #include <algorithm>
-#include <set>
 #include <string_view>
 #include <unordered_set>
 #include <utility>

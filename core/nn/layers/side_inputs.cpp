@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <vector>
 
 #include "core/nn/block.h"
 #include "core/nn/layers/attention.h"

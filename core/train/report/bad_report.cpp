@@ -14,7 +14,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
-#include <tuple>
 #include <utility>
 #include <vector>
 

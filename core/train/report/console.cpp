@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
-#include <utility>
-#include <vector>
 
 #include "core/base/text.h"
 #include "core/train/report/flop_rate.h"

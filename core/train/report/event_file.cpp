@@ -8,7 +8,6 @@
 
 #include "core/base/clock.h"
 #include "core/base/environment.h"
-#include "core/base/files/crc32.h"
 #include "core/base/files/files.h"
 
 namespace trireme::train {
@@ -57,7 +56,7 @@ std::string event(std::int64_t step, const std::string& content) {
 
 /// The masked checksum of a record: a checksum of data that contains checksums would be weak.
 std::string checksum(std::string_view bytes) {
-  const auto crc = crc32c(0, bytes.data(), bytes.size());
+  const auto crc = crc32c(bytes);
   return raw(std::rotr(crc, 15) + 0xA282EAD8U);
 }
 
@@ -68,6 +67,15 @@ std::string new_file_in(const std::string& folder) {
 }
 
 }  // namespace
+
+std::uint32_t crc32c(std::string_view bytes) {
+  std::uint32_t crc = ~0U;
+  for (const unsigned char byte : bytes) {
+    crc ^= byte;
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((crc & 1) != 0 ? 0x82F63B78U : 0);
+  }
+  return ~crc;
+}
 
 EventFile::EventFile(const std::string& folder) : file_(new_file_in(folder)) {
   write(event(0, field(of_event::kFileVersion, std::string_view("brain.Event:2"))));

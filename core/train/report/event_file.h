@@ -15,6 +15,9 @@
 
 namespace trireme::train {
 
+/// CRC-32C (Castagnoli's polynomial, RFC 3720), for the records.
+std::uint32_t crc32c(std::string_view bytes);
+
 /// Values by TensorBoard's tag, such as {"train/loss", 0.5}. Single precision in the file.
 using Scalars = std::vector<std::pair<std::string, double>>;
 

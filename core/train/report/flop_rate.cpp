@@ -9,7 +9,6 @@
 #include <exception>
 #include <string_view>
 #include <tuple>
-#include <utility>
 
 #include "core/base/memory.h"
 #include "core/base/verdict.h"

@@ -5,11 +5,6 @@
 
 namespace trireme::train {
 
-class MetricsFile final : public RunCallback {
- public:
-  void on_start(RunContext& run) override;
-  void on_log(RunContext& run, const StepLog& log) override;
-  void on_evaluate(RunContext& run, const Evaluation& evaluation) override;
-};
+std::shared_ptr<RunCallback> metrics_file();
 
 }  // namespace trireme::train

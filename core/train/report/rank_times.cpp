@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <string>
 #include <vector>
 
 #include "core/resume/run_folder.h"

@@ -1,6 +1,6 @@
 #include "core/train/report/step_clock.h"
 
-#include "core/comm/wait_time.h"
+#include "core/comm/comm_stats.h"
 
 namespace trireme::train {
 

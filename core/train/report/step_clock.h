@@ -2,7 +2,7 @@
 // communication. A step lasts from the end of the step before it, or from start(); what is done in a Pause, such as a
 // part of a save beside the training, belongs to no step.
 //
-// On CPU ranks communication is the time in which its operations were waited for (core/comm/wait_time.h). On a GPU the
+// On CPU ranks communication is the time in which its operations were waited for (core/comm/comm_stats.h). On a GPU the
 // host does not wait, and it is 0.
 #pragma once
 

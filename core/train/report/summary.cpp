@@ -17,7 +17,8 @@
 
 namespace trireme::train {
 
-std::int64_t peak_rss_bytes() {
+/// Peak resident memory of this process so far, in bytes.
+static std::int64_t peak_rss_bytes() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
   return std::int64_t{1024} * usage.ru_maxrss;

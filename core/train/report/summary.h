@@ -16,8 +16,6 @@
 
 namespace trireme::train {
 
-/// Peak resident memory of this process so far, in bytes.
-std::int64_t peak_rss_bytes();
 /// The number of samples of each split that could not be read, such as {"train", 2}. Splits without any are left out.
 using SkippedSamples = std::map<std::string, std::size_t>;
 struct AllSkippedSamples {

@@ -4,22 +4,13 @@
 // last weights, and test_best/METRIC of the best ones if they are others.
 #pragma once
 
-#include <optional>
+#include <memory>
 
 #include "core/train/callback.h"
-#include "core/train/report/event_file.h"
 
 namespace trireme::train {
 
-class TensorBoard final : public RunCallback {
- public:
-  /// Rank 0 makes a file in RUN/tensorboard; a resumed run adds another.
-  void on_start(RunContext& run) override;
-  void on_log(RunContext& run, const StepLog& log) override;
-  void on_evaluate(RunContext& run, const Evaluation& evaluation) override;
-
- private:
-  std::optional<EventFile> file_;  ///< only on rank 0, from on_start()
-};
+/// Rank 0 makes a file in RUN/tensorboard; a resumed run adds another.
+std::shared_ptr<RunCallback> tensorboard();
 
 }  // namespace trireme::train

@@ -1,9 +1,12 @@
 #include "core/train/report/timeline.h"
 
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -11,7 +14,6 @@
 #include "core/base/json_parse.h"
 #include "core/base/trace.h"
 #include "core/checkpoint/shared_errors.h"
-#include "core/comm/clock.h"
 #include "core/comm/text.h"
 #include "core/resume/run_folder.h"
 
@@ -53,11 +55,42 @@ json events_of(const comm::Mesh& mesh, const std::vector<trace::Span>& spans, do
   return events;
 }
 
+/// The offset to add to this rank's steady clock (trace::now(), seconds) to get rank 0's: that of each machine starts
+/// at a different time. Accurate to half the fastest of several round trips. Collective.
+// Cristian, "Probabilistic clock synchronization", 1989: rank 0's clock is assumed to have been read half way through
+// the fastest round trip.
+double clock_offset(const comm::World& world) {
+  constexpr int kRounds = 8;
+  double offset = 0;
+  const auto& group = world.group();
+  auto time = at::zeros({1}, at::TensorOptions(at::kDouble).device(world.device()));
+  for (int other = 1; other < world.size(); ++other) {
+    double fastest = std::numeric_limits<double>::infinity();
+    for (int round = 0; round < kRounds; ++round) {
+      if (world.rank() == 0) {
+        group.recv(time, other);
+        (void)time.item<double>();  // on a GPU, recv() only orders the stream; reading the value waits for the message
+        time.fill_(trace::now());
+        group.send(time, other);
+      } else if (world.rank() == other) {
+        const double asked = trace::now();
+        group.send(time, 0);
+        group.recv(time, 0);
+        const double there = time.item<double>(), answered = trace::now();
+        if (answered - asked >= fastest) continue;
+        fastest = answered - asked;
+        offset = there - (asked + answered) / 2;
+      }
+    }
+  }
+  return offset;
+}
+
 /// Rank 0 writes the spans of all ranks. Collective.
 void write_trace(const comm::Mesh& mesh, const std::string& path) {
   const auto spans = trace::stop();
   auto& world = mesh.world();
-  const auto mine = events_of(mesh, spans, comm::clock_offset(world)).dump();
+  const auto mine = events_of(mesh, spans, clock_offset(world)).dump();
   const auto all = comm::gather_text(world.group(), world.device(), mine);
   checkpoint::on_first_rank(world, [&] {
     auto events = json::array();
@@ -67,25 +100,37 @@ void write_trace(const comm::Mesh& mesh, const std::string& path) {
   });
 }
 
+class Timeline final : public RunCallback {
+ public:
+  /// Traces three steps after two of warm-up, or what the run has of them, and writes RUN/timeline.json. `columns`: the
+  /// width of a pipeline's chart on the screen.
+  explicit Timeline(int columns) : columns_(columns) {}
+
+  void on_start(RunContext& run) override {
+    const auto steps = run.setup.batch.steps - run.state.at.global_step;
+    first_ = std::clamp<std::int64_t>(steps - kTraced, 0, kWarmUp);
+    count_ = std::clamp<std::int64_t>(steps, 1, kTraced);
+  }
+  void on_step_begin(RunContext& run) override {
+    if (run.state.at.global_step - run.resumed_at == first_) trace::start(run.world.device());
+  }
+  /// After the last traced step the file is written. Collective.
+  void on_step_end(RunContext& run, const StepEnd& /*step*/) override {
+    if (run.state.at.global_step - run.resumed_at != first_ + count_) return;
+    const auto path = fmt::format("{}/{}", run.folder->dir(), kTimelineFile);
+    write_trace(run.booster.mesh(), path);
+    auto picture = run.boosted.model->chart(columns_ > 0 ? columns_ : 120);
+    if (!picture.empty()) run.say("the last of the traced steps:\n" + picture.erase(picture.size() - 1));
+    run.say(fmt::format("timeline  {} (for ui.perfetto.dev or chrome://tracing)", path));
+  }
+
+ private:
+  int columns_;
+  std::int64_t first_ = 0, count_ = 0;  ///< the traced steps, counted from the start of this run
+};
+
 }  // namespace
 
-void Timeline::on_start(RunContext& run) {
-  const auto steps = run.setup.batch.steps - run.state.at.global_step;
-  first_ = std::clamp<std::int64_t>(steps - kTraced, 0, kWarmUp);
-  count_ = std::clamp<std::int64_t>(steps, 1, kTraced);
-}
-
-void Timeline::on_step_begin(RunContext& run) {
-  if (run.state.at.global_step - run.resumed_at == first_) trace::start(run.world.device());
-}
-
-void Timeline::on_step_end(RunContext& run, const StepEnd& /*step*/) {
-  if (run.state.at.global_step - run.resumed_at != first_ + count_) return;
-  const auto path = fmt::format("{}/{}", run.folder->dir(), kTimelineFile);
-  write_trace(run.booster.mesh(), path);
-  auto picture = run.boosted.model->chart(columns_ > 0 ? columns_ : 120);
-  if (!picture.empty()) run.say("the last of the traced steps:\n" + picture.erase(picture.size() - 1));
-  run.say(fmt::format("timeline  {} (for ui.perfetto.dev or chrome://tracing)", path));
-}
+std::shared_ptr<RunCallback> timeline(int columns) { return std::make_shared<Timeline>(columns); }
 
 }  // namespace trireme::train

@@ -3,7 +3,7 @@ missing, unexpected or misshapen key, and gives the same logits on random images
 and that its image-classification pipeline loads it, prepares images as preprocessor_config.json says, and with --data
 classifies a folder of images (CLASS/*) as well as `trireme eval` says: the accuracy is printed.
 
-Run:  cmake --build --preset release --target vit_logits
+Run:  cmake --build --preset release --target model_logits
       python tests/golden/check/check_export.py runs/leaves_vit/model [--tool PATH] [--images 8] [--data data/leaves/test]
 Needs torch, transformers 5, Pillow and safetensors. Exit status 0: all equal; 1: not, and what differs is printed.
 """
@@ -37,7 +37,7 @@ def check_pipeline(folder, data):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
-    parser.add_argument("--tool", default=ROOT / "build/release/tests/unit/models/vit_logits")
+    parser.add_argument("--tool", default=ROOT / "build/release/tests/unit/models/model_logits")
     parser.add_argument("--images", type=int, default=8)
     parser.add_argument("--data")
     args = parser.parse_args()

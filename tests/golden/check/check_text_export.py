@@ -5,7 +5,7 @@ says and the shape that transformers would write, and the logits of random padde
 transformers takes up are those of config.json and generation_config.json, and no defaults of its own; --from FOLDER: they
 are those of the folder with the weights that the training began with, and so are its chat template and other keys.
 
-Run:  cmake --build --preset release --target text_logits
+Run:  cmake --build --preset release --target model_logits
       python tests/golden/check/check_text_export.py runs/gpt2/model [--tool PATH] [--sentences 4] [--from FOLDER]
 Needs torch, transformers 5 and safetensors. Exit status 0: all equal; 1: not, and what differs is printed.
 """
@@ -99,7 +99,7 @@ def sentences(count, config):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder")
-    parser.add_argument("--tool", default=ROOT / "build/release/tests/unit/models/text_logits")
+    parser.add_argument("--tool", default=ROOT / "build/release/tests/unit/models/model_logits")
     parser.add_argument("--sentences", type=int, default=4)
     parser.add_argument("--from", dest="origin")
     args = parser.parse_args()

@@ -9,17 +9,14 @@ Run:  python tests/golden/make/make_llama.py      (transformers 5, torch 2.11; t
 """
 import copy
 import json
-import pathlib
-import tempfile
 
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen3Config, Qwen3ForCausalLM, modeling_rope_utils
 from transformers.models.llama import modeling_llama
 from transformers.models.qwen3 import modeling_qwen3
 
-OUT = pathlib.Path(__file__).parents[1]
-LENGTHS, LONGEST, VOCABULARY = (7, 3, 5), 7, 13
+from common import LENGTHS, LONGEST, OUT, VOCABULARY, causal_loss, fill, padding_mask, save
 
 
 def norm(self, hidden):
@@ -49,13 +46,6 @@ modeling_llama.LlamaRMSNorm.forward = modeling_qwen3.Qwen3RMSNorm.forward = norm
 modeling_llama.LlamaRotaryEmbedding.forward = modeling_qwen3.Qwen3RotaryEmbedding.forward = angles
 
 
-def saved(model):
-    """The model's tensors under their on-disk names."""
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder)
-        return load_file(f"{folder}/model.safetensors")
-
-
 SIZES = dict(vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
              intermediate_size=20, max_position_embeddings=9, rms_norm_eps=1e-5, pad_token_id=None, bos_token_id=1,
              eos_token_id=2)
@@ -66,34 +56,15 @@ def make(name, config, model_class):
     torch.manual_seed(20)
     config._attn_implementation = "sdpa"  # "eager" has its softmax in float32
     model = model_class(config).double().train()
-    with torch.no_grad():  # no zeros and ones: each parameter must matter
-        for p_name, p in model.named_parameters():
-            p.copy_(torch.randn(p.shape, dtype=p.dtype) * (0.3 if p.dim() > 1 else 0.1))
-            if "norm" in p_name:
-                p.add_(1.0)
+    fill(model, 0.3, lambda p_name: "norm" in p_name)
     ids = torch.randint(1, VOCABULARY, (len(LENGTHS), LONGEST))
-    mask = torch.zeros_like(ids)
-    for row, length in enumerate(LENGTHS):
-        mask[row, :length] = 1
+    mask = padding_mask()
     inputs = {"input_ids": ids, "attention_mask": mask}
     labels = torch.where(mask == 1, ids, -100)
     logits = model(**inputs).logits
-    loss = torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+    loss = causal_loss(logits, labels)
     loss.backward()
-
-    folder = OUT / name
-    folder.mkdir(exist_ok=True)
-    model.save_pretrained(folder)
-    (folder / "generation_config.json").unlink(missing_ok=True)
-    gradients = copy.deepcopy(model)
-    with torch.no_grad():
-        for g, p in zip(gradients.parameters(), model.parameters()):
-            g.copy_(p.grad)
-    expected = {f"grad.{key}": value.contiguous() for key, value in saved(gradients).items()}
-    expected |= inputs | {"labels": labels, "logits": logits.detach().contiguous(),
-                          "loss": loss.detach().reshape(1)}
-    save_file(expected, folder / "expected.safetensors")
-    print(name, len(expected), loss.item())
+    save(model, name, inputs | {"labels": labels}, logits, loss)
 
 
 ROPES = {

@@ -9,7 +9,6 @@
 
 #include <cmath>
 
-#include "core/checkpoint/state_reader.h"
 #include "core/optim/optimizer.h"
 #include "core/optim/sgd.h"
 #include "tests/file_limit.h"

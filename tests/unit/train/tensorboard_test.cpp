@@ -1,7 +1,5 @@
 // The files for TensorBoard, read by a decoder that shares nothing with the encoder.
 // tests/golden/check/check_tensorboard.py reads such files with TensorBoard's own reader.
-#include "core/train/report/tensorboard.h"
-
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -10,6 +8,7 @@
 #include <set>
 
 #include "core/base/error.h"
+#include "core/train/report/event_file.h"
 #include "tests/file_limit.h"
 #include "tests/unit/datasets/folder.h"
 #include "tests/unit/train/small_run.h"

@@ -1,5 +1,6 @@
-// text_logits MODEL_FOLDER INPUTS OUT: reads the folder of a model of text as `trireme` does, and writes the logits of
-// INPUTS' "input_ids" and side inputs (safetensors) to OUT, in float64. For tests/golden/check/check_text_export.py.
+// model_logits MODEL_FOLDER INPUTS OUT: reads the folder of a model as `trireme` does, and writes the logits of INPUTS
+// (safetensors: "pixel_values", or "input_ids" and side inputs) to OUT, in float64. For
+// tests/golden/check/check_export.py and check_text_export.py.
 #include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
@@ -17,8 +18,11 @@ using namespace trireme;
 
 namespace {
 
-/// What the model is for, by its architecture: classes of a sample, of its tokens, or token ids.
-nn::DataSpec spec_of(const nlohmann::json& config) {
+/// What the model is for, by its architecture: classes of an image, of a text, of its tokens, or token ids.
+nn::DataSpec spec_of(const nlohmann::json& config, const nn::NamedTensors& inputs) {
+  if (const auto* pixels = inputs.find("pixel_values"))
+    return {.inputs = {{"pixel_values", at::kFloat, pixels->sizes().slice(1).vec()}},
+            .classes = static_cast<std::int64_t>(config.at("id2label").size())};
   const auto architecture = config.at("architectures").at(0).get<std::string>();
   nn::DataSpec spec{.inputs = {{"input_ids", at::kLong, {-1}}}, .targets = {{nn::kLabels, at::kLong, {-1}}}};
   if (architecture.find("Classification") != std::string::npos)
@@ -33,15 +37,17 @@ void run(const std::string& folder, const std::string& inputs, const std::string
   if (config.is_null()) throw CheckpointError(folder + " holds no config.json");
   const auto kind = models::all_models().at(config.at("model_type").get<std::string>());
   const auto options = kind->default_options();
-  if (!kind->from_hf(options.get(), config, folder)) throw CheckpointError(folder + " holds no model of text");
-  kind->resolve(options.get(), spec_of(config));
-  const auto model = kind->make(options.get());
-  nn::materialize(*model, 0, at::kDouble, at::kCPU);
-  checkpoint::load_weights(folder, nn::parameters(*model), "", Log(), checkpoint::other_tensors(*model));
+  if (!kind->from_hf(options.get(), config, folder))
+    throw CheckpointError(folder + " holds no model that trireme knows");
   const SafeTensorsFile file(inputs);
   nn::NamedTensors tensors;
   for (const auto& [name, entry] : file.tensors()) tensors.set(name, file.read(name));
-  const nn::Context context{.tokens = tensors["input_ids"].size(1), .side = model->side_inputs(tensors)};
+  kind->resolve(options.get(), spec_of(config, tensors));
+  const auto model = kind->make(options.get());
+  nn::materialize(*model, 0, at::kDouble, at::kCPU);
+  checkpoint::load_weights(folder, nn::parameters(*model), "", Log(), checkpoint::other_tensors(*model));
+  nn::Context context{.side = model->side_inputs(tensors)};
+  if (const auto* ids = tensors.find("input_ids")) context.tokens = ids->size(1);
   checkpoint::write_safetensors(out, {{"logits", model->forward(model->first_inputs(tensors), context).at(0)}});
 }
 
@@ -49,7 +55,7 @@ void run(const std::string& folder, const std::string& inputs, const std::string
 
 int main(int argc, char** argv) {
   if (argc != 4) {
-    fmt::print(stderr, "usage: text_logits MODEL_FOLDER INPUTS OUT\n");
+    fmt::print(stderr, "usage: model_logits MODEL_FOLDER INPUTS OUT\n");
     return 2;
   }
   try {
