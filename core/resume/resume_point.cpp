@@ -34,11 +34,11 @@ std::int64_t summarised_step(const nlohmann::json& summary) {
 }
 
 /// A message that the run is complete and its results are in the folder; "" when anything is missing.
-std::string nothing_left(const RunSetup& p, const checkpoint::Checkpoint& stored) {
+std::string nothing_left(const RunSetup& setup, const checkpoint::Checkpoint& stored) {
   const auto& at = stored.record().progress;
-  const auto& dir = p.config.run.dir;
+  const auto& dir = setup.config.run.dir;
   if (!is_checkpoint_of(dir, stored.folder()) ||
-      !(at.global_step >= p.batch.steps || at.epoch >= p.config.train.epochs))
+      !(at.global_step >= setup.batch.steps || at.epoch >= setup.config.train.epochs))
     return "";
   if (summarised_step(summary_in(dir)) != at.global_step) return "";
   return fmt::format("resume    from {}: nothing is left to do, {}; raise train.epochs (or max_steps) to train further",
@@ -75,8 +75,8 @@ bool goes_on_after_restart(const std::string& dir) {
 }
 
 /// Decides for the run in run.dir. @throws CheckpointError
-ResumePoint own_point(const RunSetup& p, bool must, Verify how, checkpoint::Damages& known, const Log& log) {
-  const auto& dir = p.config.run.dir;
+ResumePoint own_point(const RunSetup& setup, bool must, Verify how, checkpoint::Damages& known, const Log& log) {
+  const auto& dir = setup.config.run.dir;
   ResumePoint point;
   if (!must && is_finished(dir)) {
     point.earlier = ResumePoint::Earlier::finished;
@@ -94,24 +94,24 @@ ResumePoint own_point(const RunSetup& p, bool must, Verify how, checkpoint::Dama
   return point;
 }
 
-ResumePoint point_of(const RunSetup& p, const std::string& config_toml, Verify how, checkpoint::Damages& known,
+ResumePoint point_of(const RunSetup& setup, const std::string& config_toml, Verify how, checkpoint::Damages& known,
                      const Log& log) {
-  const auto& resume = p.config.run.resume;
-  const bool again = goes_on_after_restart(p.config.run.dir);
+  const auto& resume = setup.config.run.resume;
+  const bool again = goes_on_after_restart(setup.config.run.dir);
   if (resume == kResumeNever && !again) return {};
   const bool own = again || resume == kResumeAuto || resume == kResumeMust;
-  auto point = own ? own_point(p, !again && resume == kResumeMust, how, known, log)
+  auto point = own ? own_point(setup, !again && resume == kResumeMust, how, known, log)
                    : ResumePoint{.from = named_checkpoint(resume, log, how, known)};
   if (point.from.empty()) return point;
   const checkpoint::Checkpoint stored(point.from, Verify::sizes);  // its record is verified
-  if (const auto changed = check_same_training(p, config_toml, stored); !changed.empty())
+  if (const auto changed = check_same_training(setup, config_toml, stored); !changed.empty())
     point.notes.push_back(fmt::format("changed   {}", text::join(changed)));
   const auto step = stored.record().progress.global_step;
-  if (step > p.batch.steps)
+  if (step > setup.batch.steps)
     point.notes.push_back(
         fmt::format("beyond    step {} is after the last of this configuration, {}; what was trained stays",
-                    text::thousands(step), text::thousands(p.batch.steps)));
-  point.done = nothing_left(p, stored);
+                    text::thousands(step), text::thousands(setup.batch.steps)));
+  point.done = nothing_left(setup, stored);
   return point;
 }
 
@@ -131,13 +131,13 @@ bool is_finished(const std::string& run_dir) {
   return checkpoints.empty() || checkpoint::step_of_folder(checkpoints.front()) <= summarised_step(summary);
 }
 
-ResumePoint find_resume_point(const RunSetup& p, const std::string& config_toml, checkpoint::Damages& known) {
-  return point_of(p, config_toml, Verify::record, known, p.log);
+ResumePoint find_resume_point(const RunSetup& setup, const std::string& config_toml, checkpoint::Damages& known) {
+  return point_of(setup, config_toml, Verify::record, known, setup.log);
 }
 
-void check_resume_point(const RunSetup& p, const std::string& config_toml) {
+void check_resume_point(const RunSetup& setup, const std::string& config_toml) {
   checkpoint::Damages known;
-  (void)point_of(p, config_toml, Verify::sizes, known, Log(/*rank=*/1));  // the run itself will warn
+  (void)point_of(setup, config_toml, Verify::sizes, known, Log(/*rank=*/1));  // the run itself will warn
 }
 
 }  // namespace trireme::train

@@ -233,18 +233,18 @@ void RunFolder::summary(const nlohmann::json& content) {
 }
 
 /// A new run would rename the folder with these weights before they are read. @throws ConfigError
-static void check_weights_stay(const RunSetup& p) {
-  for (const auto& [section, weights] : {std::pair{"model", &p.weights.path}, {"lora", &p.weights.adapters}})
-    if (!weights->empty() && lies_in(*weights, p.config.run.dir))
-      config::fail(p.config.root.table(section), "weights",
+static void check_weights_stay(const RunSetup& setup) {
+  for (const auto& [section, weights] : {std::pair{"model", &setup.weights.path}, {"lora", &setup.weights.adapters}})
+    if (!weights->empty() && lies_in(*weights, setup.config.run.dir))
+      config::fail(setup.config.root.table(section), "weights",
                    fmt::format("{} is inside run.dir ({}), which a new run renames; set another run.dir", *weights,
-                               p.config.run.dir));
+                               setup.config.run.dir));
 }
 
 /// The configuration as stored in the folder: it works from any working directory.
-static RunConfig from_anywhere(const RunSetup& p) {
-  auto config = p.config;
-  config.model.weights = p.weights.path;
+static RunConfig from_anywhere(const RunSetup& setup) {
+  auto config = setup.config;
+  config.model.weights = setup.weights.path;
   config::make_paths_absolute(run_fields(), &config.run);
   config.run.resume = kResumeAuto;  // so that the file goes on with its run
   config::make_paths_absolute(model_fields(), &config.model);
@@ -259,29 +259,30 @@ static RunConfig from_anywhere(const RunSetup& p) {
   return config;
 }
 
-static std::string toml_of(const RunSetup& p) {
+static std::string toml_of(const RunSetup& setup) {
   std::string model_rows;
-  if (p.model.kind) {
-    config::make_paths_absolute(p.model.kind->fields(), p.model.options.get());
-    model_rows = config::print_rows(p.model.kind->fields(), p.model.options.get());
+  if (setup.model.kind) {
+    config::make_paths_absolute(setup.model.kind->fields(), setup.model.options.get());
+    model_rows = config::print_rows(setup.model.kind->fields(), setup.model.options.get());
   }
-  return resolved_toml(from_anywhere(p), &p.task.kind, *p.plugin, model_rows);
+  return resolved_toml(from_anywhere(setup), &setup.task.kind, *setup.plugin, model_rows);
 }
 
-void check_run(const RunSetup& p) {
-  check_weights_stay(p);
-  config::with_location(p.config.root, [&] { (void)holds_a_run(p.config.run.dir); });
-  check_resume_point(p, toml_of(p));
+void check_run(const RunSetup& setup) {
+  check_weights_stay(setup);
+  config::with_location(setup.config.root, [&] { (void)holds_a_run(setup.config.run.dir); });
+  check_resume_point(setup, toml_of(setup));
 }
 
-std::unique_ptr<RunFolder> open_run(const RunSetup& p) {
-  check_weights_stay(p);
-  const auto toml = toml_of(p);
-  const bool first = p.launch.rank == 0;
+std::unique_ptr<RunFolder> open_run(const RunSetup& setup) {
+  check_weights_stay(setup);
+  const auto toml = toml_of(setup);
+  const bool first = setup.launch.rank == 0;
   std::unique_ptr<RunFolder> folder;
-  config::with_location(p.config.root, [&] {
+  config::with_location(setup.config.root, [&] {
     folder = std::make_unique<RunFolder>(
-        p.config.run.dir, toml, [&](checkpoint::Damages& known) { return find_resume_point(p, toml, known); }, first);
+        setup.config.run.dir, toml, [&](checkpoint::Damages& known) { return find_resume_point(setup, toml, known); },
+        first);
   });
   return folder;
 }

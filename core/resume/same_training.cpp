@@ -147,23 +147,23 @@ void check_same_precision(const config::Table& now, const config::Table& before,
 
 }  // namespace
 
-nlohmann::json data_facts(const RunSetup& p) {
-  const auto& spec = p.data.info.spec;
-  nlohmann::json facts{{"train samples", p.data.train->size()},
+nlohmann::json data_facts(const RunSetup& setup) {
+  const auto& spec = setup.data.info.spec;
+  nlohmann::json facts{{"train samples", setup.data.train->size()},
                        {"classes", text::join(spec.class_names)},
-                       {kDigest, p.data.info.digest}};
+                       {kDigest, setup.data.info.digest}};
   for (const auto* tensors : {&spec.inputs, &spec.targets})
     for (const auto& tensor : *tensors) facts["shape of " + tensor.name] = tensor.shape;
   return facts;
 }
 
-std::vector<std::string> check_same_training(const RunSetup& p, const std::string& config_toml,
+std::vector<std::string> check_same_training(const RunSetup& setup, const std::string& config_toml,
                                              const checkpoint::Checkpoint& stored) {
   const auto& record = stored.record();
   const auto config = stored.folder() + "/config.toml";
   const auto now = config::parse_text(config_toml, "this run"), earlier = config::parse_text(record.config, config);
   auto found = differences(now, earlier);
-  const auto facts = data_facts(p);
+  const auto facts = data_facts(setup);
   if (!record.extra.contains("data"))
     throw CheckpointError(
         fmt::format("{}: was saved by a program's own loop, not by a Trainer or `trireme train`; resume it in that "

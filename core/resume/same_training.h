@@ -14,12 +14,12 @@
 namespace trireme::train {
 
 /// Facts about the data that are not in the configuration, for a checkpoint's record ("data").
-nlohmann::json data_facts(const RunSetup& p);
+nlohmann::json data_facts(const RunSetup& setup);
 
 /// Compares the run with the one that wrote the checkpoint. `config_toml`: the run's resolved configuration. Returns
 /// the changes that a user should see: "train.epochs = 4 (it was 3)". @throws CheckpointError for changes of the sample
 /// order, of the meaning of a step or of the precision of the weights; it names the keys, both values and the remedy
-std::vector<std::string> check_same_training(const RunSetup& p, const std::string& config_toml,
+std::vector<std::string> check_same_training(const RunSetup& setup, const std::string& config_toml,
                                              const checkpoint::Checkpoint& stored);
 
 }  // namespace trireme::train

@@ -16,20 +16,22 @@
 namespace trireme::train {
 namespace {
 
-Booster booster_of(RunSetup& p, comm::World& world) {
-  auto options = booster_options(p);
+Booster booster_of(RunSetup& setup, comm::World& world) {
+  auto options = booster_options(setup);
   options.lr_schedule = {};  // nothing is trained, so the schedule is not checked
   options.train.ema_decay.reset();
-  return Booster(world, std::move(p.plugin), options);
+  return Booster(world, std::move(setup.plugin), options);
 }
 
 /// The model with the weights.
-Boosted load_model(Booster& booster, const RunSetup& p) {
-  auto source = p.model.source();
+Boosted load_model(Booster& booster, const RunSetup& setup) {
+  auto source = setup.model.source();
   source.head_prefix.clear();  // a head that the weights lack would be drawn at random and evaluated
   Boosted run;
   with_memory_remedy(
-      [&] { run = booster.boost({.source = std::move(source), .task = p.task.made, .data = p.data.validation}); },
+      [&] {
+        run = booster.boost({.source = std::move(source), .task = setup.task.made, .data = setup.data.validation});
+      },
       [] {
         return ": partition the weights over more ranks, with parallel.plugin = \"hybrid_parallel\" and parallel.zero "
                "= 3";
@@ -71,19 +73,20 @@ class Reports {
 
 }  // namespace
 
-EvalResult run_evaluation(RunSetup p, comm::World& world, Terminal terminal,
+EvalResult run_evaluation(RunSetup setup, comm::World& world, Terminal terminal,
                           const std::optional<std::string>& report_file) {
   Console console(terminal, world.rank() == 0);
-  Reports reports(*p.task.made, report_file);
+  Reports reports(*setup.task.made, report_file);
   checkpoint::on_first_rank(world, [&] { reports.open_file(); });
-  auto booster = booster_of(p, world);
-  auto run = load_model(booster, p);
+  auto booster = booster_of(setup, world);
+  auto run = load_model(booster, setup);
   EvalResult last;
   std::vector<std::string> bad;  // splits
-  for (const auto& [name, split] : {std::pair{"validation", p.data.validation}, std::pair{"test", p.data.test}}) {
+  for (const auto& [name, split] :
+       {std::pair{"validation", setup.data.validation}, std::pair{"test", setup.data.test}}) {
     if (!split) continue;
-    auto loader = run.evaluation_loader(split, p.batch.eval);
-    with_deterministic_remedy(p.config, [&] { last = evaluate(run, *loader, nullptr, reports.get()); });
+    auto loader = run.evaluation_loader(split, setup.batch.eval);
+    with_deterministic_remedy(setup.config, [&] { last = evaluate(run, *loader, nullptr, reports.get()); });
     auto line = fmt::format("{:<11} {}   loss {:.4f}", name, text::quantity(last.samples, "sample"), last.loss);
     for (const auto& [metric, value] : last.metrics)
       line += fmt::format("   {} {}", metric.label, metric_text(metric, value));
@@ -98,24 +101,24 @@ EvalResult run_evaluation(RunSetup p, comm::World& world, Terminal terminal,
   return last;
 }
 
-std::vector<std::int64_t> run_prediction(RunSetup p, comm::World& world, const OnPrediction& on_prediction) {
-  auto booster = booster_of(p, world);
-  auto run = load_model(booster, p);
-  const auto loader = run.evaluation_loader(p.data.validation, p.batch.eval);
+std::vector<std::int64_t> run_prediction(RunSetup setup, comm::World& world, const OnPrediction& on_prediction) {
+  auto booster = booster_of(setup, world);
+  auto run = load_model(booster, setup);
+  const auto loader = run.evaluation_loader(setup.data.validation, setup.batch.eval);
   const auto predict = [&](const nn::Tensors& outputs, const data::Batch& batch) {
-    const auto probabilities = p.task.made->probabilities(outputs);
+    const auto probabilities = setup.task.made->probabilities(outputs);
     if (!probabilities.defined())
       throw ConfigError(fmt::format("train.task: \"{}\" predicts no class of a sample; only its loss can be evaluated",
-                                    p.task.kind.name()));
+                                    setup.task.kind.name()));
     on_prediction(batch.sample_ids, probabilities.to(at::TensorOptions(at::kCPU).dtype(at::kDouble)));
   };
-  with_memory_remedy([&] { with_deterministic_remedy(p.config, [&] { forward_all(run, *loader, predict); }); },
+  with_memory_remedy([&] { with_deterministic_remedy(setup.config, [&] { forward_all(run, *loader, predict); }); },
                      [&] {
-                       return p.batch.eval == 1
+                       return setup.batch.eval == 1
                                   ? std::string(" in a prediction: use a device with more memory")
-                                  : fmt::format(" in a prediction: choose a --batch of less than {}", p.batch.eval);
+                                  : fmt::format(" in a prediction: choose a --batch of less than {}", setup.batch.eval);
                      });
-  return p.data.validation->skipped();
+  return setup.data.validation->skipped();
 }
 
 }  // namespace trireme::train

@@ -65,12 +65,12 @@ void try_test(RunContext& run, const FinishInputs& inputs, RunResult& result) {
 }  // namespace
 
 RunResult finish(RunContext& run, const FinishInputs& inputs) {
-  const auto& p = run.setup;
+  const auto& setup = run.setup;
   // Save before the test, so that an error in the test samples does not lose the training.
   const auto model = fmt::format("{}/{}", run.folder->dir(), kExportedModel);
-  const auto format = export_format(p.config.run);
-  const auto texts = exported_texts(p, format.dtype);
-  const bool exports_best = p.config.run.export_weights == "best" && run.state.best.epoch > 0;
+  const auto format = export_format(setup.config.run);
+  const auto texts = exported_texts(setup, format.dtype);
+  const bool exports_best = setup.config.run.export_weights == "best" && run.state.best.epoch > 0;
   const auto replace = [&](const std::string& folder, const std::function<void(const std::string& next)>& write) {
     if (const auto problem = replace_model(run.world, folder, write); !problem.empty())
       run.booster.log().warn("{}; after a power failure an earlier model may be there again", problem);
@@ -79,30 +79,30 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
     if (exports_best)
       run.best->export_to(run.world, next, format, texts);
     else
-      export_weights(next, run.boosted, texts, p.config.lora, format);
+      export_weights(next, run.boosted, texts, setup.config.lora, format);
   });
-  if (p.config.lora && p.config.lora->merge) {
+  if (setup.config.lora && setup.config.lora->merge) {
     // Frozen weights may be in half precision; all tensors have the dtype that config.json says.
     auto merged = format;
-    if (!merged.dtype) merged.dtype = Precision::parse(p.config.train.precision).parameters;
+    if (!merged.dtype) merged.dtype = Precision::parse(setup.config.train.precision).parameters;
     replace(fmt::format("{}/{}", run.folder->dir(), kMergedModel), [&](const std::string& next) {
       checkpoint::save_merged(next, run.boosted.model->state_dict(), run.boosted.model->module(),
-                              fmt::format("{}/{}", model, checkpoint::kAdapterTensors), model_texts(p, format.dtype),
-                              run.booster.mesh(), merged);
+                              fmt::format("{}/{}", model, checkpoint::kAdapterTensors),
+                              model_texts(setup, format.dtype), run.booster.mesh(), merged);
     });
   }
   RunResult result{.state = run.state,
                    .run_dir = run.folder->dir(),
-                   .shown = p.task.shown,
+                   .shown = setup.task.shown,
                    .resumed_at = run.resumed_at,
                    .exports_best = exports_best,
                    .flops_per_s = inputs.flops_per_s,
                    .peak_flops = run.peak_flops};
-  if (p.data.test) try_test(run, inputs, result);
-  if (run.state.at.epoch < p.config.train.epochs)
-    result.stopped_by = run.state.at.global_step >= p.batch.steps ? "train.max_steps" : run.stopped_by;
+  if (setup.data.test) try_test(run, inputs, result);
+  if (run.state.at.epoch < setup.config.train.epochs)
+    result.stopped_by = run.state.at.global_step >= setup.batch.steps ? "train.max_steps" : run.stopped_by;
   result.seconds = inputs.seconds();
-  const auto skipped = skipped_samples(p.data, run.world);
+  const auto skipped = skipped_samples(setup.data, run.world);
   result.skipped_samples = skipped.distinct;
   result.skipped_by_rank = skipped.by_rank;
   const auto reports = comm::gather_text(run.world.group(), run.world.device(),

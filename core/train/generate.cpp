@@ -30,9 +30,9 @@ void read_last_token(nn::Model& model) {
 }
 
 /// The model's option of this name, if it has one and it is a number; else 0.
-std::int64_t number_option(const RunSetup& p, const char* key) {
-  const auto* field = p.model.kind->fields().find(key);
-  const auto value = field == nullptr ? FieldValue() : field->get(p.model.options.get());
+std::int64_t number_option(const RunSetup& setup, const char* key) {
+  const auto* field = setup.model.kind->fields().find(key);
+  const auto value = field == nullptr ? FieldValue() : field->get(setup.model.options.get());
   const auto* number = std::get_if<std::int64_t>(&value);
   return number == nullptr ? 0 : *number;
 }
@@ -76,14 +76,14 @@ std::int64_t sample_token(const at::Tensor& logits, const SamplingOptions& optio
   return ids[static_cast<std::size_t>(found - sums.begin())];
 }
 
-LanguageModel open_language_model(const RunSetup& p, c10::Device device) {
-  auto source = p.model.source();
-  const auto options = booster_options(p);
-  auto parameters = materialize_whole(source, options, device, p.log);
+LanguageModel open_language_model(const RunSetup& setup, c10::Device device) {
+  auto source = setup.model.source();
+  const auto options = booster_options(setup);
+  auto parameters = materialize_whole(source, options, device, setup.log);
   read_last_token(*source.model);
   const auto model = std::make_shared<LocalModel>(source.model, std::move(parameters), options, device);
   model->train(false);
-  const auto config = std::make_shared<const RunConfig>(p.config);
+  const auto config = std::make_shared<const RunConfig>(setup.config);
   auto next_logits = [model, device, config](const std::vector<std::int64_t>& ids) {
     const at::NoGradGuard no_grad;
     data::Batch batch;
@@ -96,8 +96,8 @@ LanguageModel open_language_model(const RunSetup& p, c10::Device device) {
     return logits;
   };
   return {.next_logits = std::move(next_logits),
-          .vocabulary = number_option(p, "vocab_size"),
-          .positions = number_option(p, "max_positions")};
+          .vocabulary = number_option(setup, "vocab_size"),
+          .positions = number_option(setup, "max_positions")};
 }
 
 std::vector<std::int64_t> generate(const LanguageModel& model, std::vector<std::int64_t> prompt,

@@ -41,22 +41,22 @@ std::string held_memory(RunContext& run) {
 }  // namespace
 
 bool may_retry(RunContext& run) {
-  const auto& p = run.setup;
-  if (!run.boosted.model || p.config.train.on_oom != kOomRetry || p.batch.micro <= 1) return false;
+  const auto& setup = run.setup;
+  if (!run.boosted.model || setup.config.train.on_oom != kOomRetry || setup.batch.micro <= 1) return false;
   const auto buffers = nn::buffers(run.boosted.model->module());
   return std::none_of(buffers.begin(), buffers.end(),
                       [](const auto& buffer) { return buffer.placement.name.ends_with("running_mean"); });
 }
 
 std::string memory_remedy(RunContext& run) {
-  const auto& p = run.setup;
+  const auto& setup = run.setup;
   if (!run.boosted.model)  // while weights and optimizer state are made
     return ": choose a smaller model, or partition it over more ranks (parallel.tp, parallel.pp, parallel.zero = 3)";
   std::vector<std::string> ways;
-  if (p.batch.micro > 1) ways.push_back(fmt::format("use a train.micro_batch below {}", p.batch.micro));
-  if (!p.config.train.recompute)
+  if (setup.batch.micro > 1) ways.push_back(fmt::format("use a train.micro_batch below {}", setup.batch.micro));
+  if (!setup.config.train.recompute)
     ways.emplace_back("set train.recompute = true");
-  else if (!p.config.train.offload_activations && run.world.device().is_cuda())
+  else if (!setup.config.train.offload_activations && run.world.device().is_cuda())
     ways.emplace_back("set train.offload_activations = true");
   for (auto& way : run.boosted.model->report().memory_advice) ways.push_back(std::move(way));
   return held_memory(run) +

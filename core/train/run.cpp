@@ -43,12 +43,12 @@ class RankLog final : public RunCallback {
 };
 
 /// The callbacks of the command, in the order in which they are called.
-Callbacks command_callbacks(const RunSetup& p, const RunFolder& folder, const comm::World& world,
+Callbacks command_callbacks(const RunSetup& setup, const RunFolder& folder, const comm::World& world,
                             const RunOptions& options) {
-  const auto& train = p.config.train;
+  const auto& train = setup.config.train;
   Callbacks callbacks;
   const auto add = [&]<class T>(std::shared_ptr<T> callback) { callbacks.push_back(std::move(callback)); };
-  if (const auto& log = p.log.file()) {
+  if (const auto& log = setup.log.file()) {
     // Rank 0 has moved an earlier run away, so the file is in this run's folder.
     const auto file = fmt::format("{}/{}/rank-{}.log", folder.dir(), kLogs, world.rank());
     checkpoint::on_every_rank(
@@ -56,15 +56,15 @@ Callbacks command_callbacks(const RunSetup& p, const RunFolder& folder, const co
     add(std::make_shared<RankLog>(log));
   }
   add(metrics_file());
-  if (p.config.run.tensorboard) add(tensorboard());
+  if (setup.config.run.tensorboard) add(tensorboard());
   add(console_report(options.terminal, world.rank() == 0));
-  if (const auto every = p.config.run.rank_times_every; every > 0 && world.size() > 1)
+  if (const auto every = setup.config.run.rank_times_every; every > 0 && world.size() > 1)
     add(std::make_shared<RankTimes>(every));
   if (train.patience) add(std::make_shared<EarlyStop>(*train.patience));
   if (options.timeline) add(timeline(options.terminal.columns));
   add(std::make_shared<StopOnRequest>(train.max_seconds, /*on_signals=*/true,
-                                      static_cast<unsigned>(p.config.run.stop_grace_s)));
-  for (const auto& make : p.config.kinds.callbacks) {
+                                      static_cast<unsigned>(setup.config.run.stop_grace_s)));
+  for (const auto& make : setup.config.kinds.callbacks) {
     add(make());
     TRIREME_REQUIRE(callbacks.back() != nullptr, "a maker of Kinds::callbacks returned null");
   }

@@ -85,10 +85,10 @@ bool RunSaves::bears_failure(const char* what, std::int64_t step, const std::fun
     part();
     return true;
   } catch (const CheckpointError& error) {  // on every rank
-    const auto& p = run_.setup;
-    if (p.config.run.on_save_error == "stop") throw;
-    p.log.warn("no {} after step {}: {}; {} (run.on_save_error)", what, step, error.what(),
-               run_.is_stopped_by_signal() ? "the run stops without it" : "the run goes on");
+    const auto& setup = run_.setup;
+    if (setup.config.run.on_save_error == "stop") throw;
+    setup.log.warn("no {} after step {}: {}; {} (run.on_save_error)", what, step, error.what(),
+                   run_.is_stopped_by_signal() ? "the run stops without it" : "the run goes on");
     if (run_.world.rank() == 0)
       run_.folder->metric(
           {{"kind", "event"}, {"event", "save_error"}, {"what", what}, {"step", step}, {"message", error.what()}});

@@ -24,15 +24,15 @@ void RunWatch::act(bool all_are_read) {
   const auto bad = numbers_.due(all_are_read ? 0 : Readback::lag(run_.world.device()));
   if (!bad) return;
   saves_.settle();  // it is the newest to return to, or the one that the run goes on from when it is started again
-  const auto& p = run_.setup;
+  const auto& setup = run_.setup;
   std::string obstacle;
   if (bad->act == BadStep::Act::rollback) {
-    const auto from = newest_checkpoint(run_.world, run_.boosted, needs_best(p), run_.folder->dir(), p.log);
+    const auto from = newest_checkpoint(run_.world, run_.boosted, needs_best(setup), run_.folder->dir(), setup.log);
     if (from.folder.empty())
       obstacle = "; the run has no checkpoint to return to";
     else if (!numbers_.may_return(checkpoint::step_of_folder(from.folder)))
       obstacle = fmt::format("; the run has returned to {} {} times without getting further (train.max_nonfinite)",
-                             from.folder, p.config.train.max_nonfinite);
+                             from.folder, setup.config.train.max_nonfinite);
     else
       throw ReturnToCheckpoint{from, *bad};
   }

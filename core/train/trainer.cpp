@@ -46,30 +46,30 @@ Boosted& Trainer::boosted() {
 EvalResult Trainer::evaluate(const std::shared_ptr<data::Dataset>& data) {
   auto& run = boosted();
   const auto averaged = run.use_average();
-  const auto& p = loop_->run().setup;
-  const auto own = data ? run.evaluation_loader(collated(data, p.collator), p.batch.eval) : nullptr;
+  const auto& setup = loop_->run().setup;
+  const auto own = data ? run.evaluation_loader(collated(data, setup.collator), setup.batch.eval) : nullptr;
   auto& loader = own ? *own : loop_->validation_loader();
   EvalResult result;
-  with_deterministic_remedy(p.config, [&] { result = train::evaluate(run, loader); });
+  with_deterministic_remedy(setup.config, [&] { result = train::evaluate(run, loader); });
   return result;
 }
 
 Predictions Trainer::predict(const std::shared_ptr<data::Dataset>& data) {
   auto& run = boosted();
   const auto averaged = run.use_average();
-  const auto& p = loop_->run().setup;
-  const auto loader = run.evaluation_loader(collated(data, p.collator), p.batch.eval);
+  const auto& setup = loop_->run().setup;
+  const auto loader = run.evaluation_loader(collated(data, setup.collator), setup.batch.eval);
   Predictions out;
-  with_deterministic_remedy(p.config, [&] { out = train::predict(run, *loader); });
+  with_deterministic_remedy(setup.config, [&] { out = train::predict(run, *loader); });
   return out;
 }
 
 void Trainer::save_model(const std::string& folder) {
   auto& run = boosted();
   const auto averaged = run.use_average();
-  const auto& p = loop_->run().setup;
+  const auto& setup = loop_->run().setup;
   checkpoint::on_first_rank(run.booster->world(), [&] { checkpoint::check_own_model(folder); });
-  export_weights(folder, run, exported_texts(p), p.config.lora);
+  export_weights(folder, run, exported_texts(setup), setup.config.lora);
 }
 
 }  // namespace trireme::train

@@ -213,9 +213,9 @@ void TrainingLoop::finish_steps() {
 }
 
 data::Loader& TrainingLoop::validation_loader() {
-  const auto& p = run_.setup;
-  TRIREME_REQUIRE(p.data.validation != nullptr, "the Trainer has no evaluation data; pass TrainerInputs::eval");
-  if (!validation_) validation_ = run_.boosted.evaluation_loader(p.data.validation, p.batch.eval);
+  const auto& setup = run_.setup;
+  TRIREME_REQUIRE(setup.data.validation != nullptr, "the Trainer has no evaluation data; pass TrainerInputs::eval");
+  if (!validation_) validation_ = run_.boosted.evaluation_loader(setup.data.validation, setup.batch.eval);
   return *validation_;
 }
 
@@ -256,19 +256,19 @@ void TrainingLoop::record_evaluation(const EvalResult& eval, const std::optional
 
 RunResult TrainingLoop::end() {
   comm::flight::set_phase(comm::flight::Phase::finish);
-  const auto& p = run_.setup;
+  const auto& setup = run_.setup;
   const auto& state = run_.state;
   const auto averaged = run_.boosted.use_average();
   // The training ended between two evaluations, or a run with nothing left to train was resumed, perhaps with another
   // metric.
-  const bool evaluates = p.data.validation && (p.plan.evaluates_epochs || options().train.eval_every);
-  if (evaluates && (state.last.step != state.at.global_step || !state.last.values.contains(p.task.shown.name) ||
-                    !state.last.values.contains(p.task.best.name)))
+  const bool evaluates = setup.data.validation && (setup.plan.evaluates_epochs || options().train.eval_every);
+  if (evaluates && (state.last.step != state.at.global_step || !state.last.values.contains(setup.task.shown.name) ||
+                    !state.last.values.contains(setup.task.best.name)))
     validate(std::nullopt);
   if (run_.is_stopped_by_signal()) throw_stopped();
   if (options().run.peak_tflops && !flop_rate_.problem().empty())
-    p.log.warn("run.peak_tflops has no effect, because the FLOPs of this model cannot be counted ({}); remove it",
-               flop_rate_.problem());
+    setup.log.warn("run.peak_tflops has no effect, because the FLOPs of this model cannot be counted ({}); remove it",
+                   flop_rate_.problem());
   auto result = finish_run();
   run_.call(&RunCallback::on_finish, result);
   return result;

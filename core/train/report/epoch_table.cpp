@@ -48,18 +48,18 @@ class EpochTable final : public RunCallback {
   /// `logging_steps`: optimizer steps between lines with the loss; 0: none.
   explicit EpochTable(std::int64_t logging_steps) : logging_steps_(logging_steps) {}
   void on_start(RunContext& run) override {
-    const auto& p = run.setup;
-    const auto& train = p.config.train;
+    const auto& setup = run.setup;
+    const auto& train = setup.config.train;
     auto& loader = *run.boosted.loader;
     print_line(run, versions_line(run.world));
     print_line(run, fmt::format("{}   {}", run.booster.mesh().formula(), plugin_line(run.booster.plugin())));
     const std::pair<const char*, std::string> rows[]{
         {"examples", text::thousands(loader.size())},
         {"epochs", text::thousands(train.epochs)},
-        {"batch size per device", text::thousands(p.batch.micro)},
+        {"batch size per device", text::thousands(setup.batch.micro)},
         {"total batch size", text::thousands(train.global_batch)},
         {"accumulation steps", text::thousands(loader.micro_per_step())},
-        {"optimization steps", text::thousands(p.batch.steps)},
+        {"optimization steps", text::thousands(setup.batch.steps)},
         {"parameters", text::thousands(nn::parameter_count(run.boosted.model->module()))}};
     for (const auto& [name, value] : rows) print_line(run, fmt::format("  {:<24}{:>10}", name, value));
     if (const auto& from = run.resumed_from; !from.empty())

@@ -99,9 +99,9 @@ std::vector<shard::Slice> unscaled_gradients(Boosted& run) {
 
 }  // namespace
 
-void record_steps(RunSetup p, comm::World& world, std::int64_t steps, const std::string& folder) {
-  Booster booster(world, std::move(p.plugin), booster_options(p));
-  auto run = booster.boost(training_inputs(p));
+void record_steps(RunSetup setup, comm::World& world, std::int64_t steps, const std::string& folder) {
+  Booster booster(world, std::move(setup.plugin), booster_options(setup));
+  auto run = booster.boost(training_inputs(setup));
   checkpoint::on_first_rank(world, [&] { make_folder(folder); });
   checkpoint::write_slices(folder + "/start.safetensors", run.model->state_dict(), booster.mesh());
   std::vector<double> losses;
