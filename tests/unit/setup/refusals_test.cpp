@@ -390,7 +390,7 @@ TEST_F(Refusals, OfAnUnknownRole) {
   kinds.models.add("vit", std::make_shared<Misnamed>());
   const auto base = folder_.path("base");
   testing_tools::train_small(
-      testing_tools::prepared(testing_tools::kFiveSteps + "max_steps = 1\n", {"run.dir=" + base}));
+      testing_tools::setup_of(testing_tools::kFiveSteps + "max_steps = 1\n", {"run.dir=" + base}));
   const auto add = [&](const char* name) {
     kinds.roles.tensor.add(name, {.rule = shardformer::rule_for<nn::Linear>("a linear layer", [](auto&, auto&) {})});
   };
