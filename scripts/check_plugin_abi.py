@@ -18,7 +18,8 @@ ENTRIES = ["core/booster/plugin_entry.h", "core/booster/plugin_wrapper.h", "core
            "core/nn/layers/attention.h", "core/nn/layers/batch_norm.h", "core/nn/block.h", "core/nn/layers/embedding.h",
            "core/nn/layers/gated_linear.h", "core/nn/layers/linear.h", "core/nn/layers/rms_norm.h", "core/nn/layers/tokens.h",
            "core/optim/slotwise.h", "core/setup/extension.h",
-           "core/train/callback.h"]
+           "core/train/callback.h", "shardformer/sequence/slices.h", "shardformer/tensor/collectives.h",
+           "shardformer/tensor/features.h"]
 VERSIONS = "core/booster/versions.h"
 RECORD = "core/booster/plugin_abi.txt"
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.M)

@@ -31,7 +31,7 @@ MappedBytes map_file(const std::string& path) {
   if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) refuse("is not a regular file");
   const auto size = static_cast<std::size_t>(info.st_size);
   if (size == 0) return {};  // it cannot be mapped
-  void* mapped = ::mmap(nullptr, size, PROT_READ, MAP_SHARED, file.get(), 0);
+  void* mapped = ::mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
   if (mapped == MAP_FAILED) refuse(fmt::format("cannot be mapped into memory: {}", std::strerror(errno)));
   return {std::shared_ptr<const void>(mapped, [size](const void* at) { ::munmap(const_cast<void*>(at), size); }),
           {static_cast<const char*>(mapped), size}};

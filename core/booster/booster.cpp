@@ -186,7 +186,6 @@ Boosted Booster::boost(BoostInputs inputs) {
                                                         std::min(steps, train.max_steps.value_or(steps)));
   boost_model(std::move(inputs.source), options, run);
   run.loader = std::make_unique<data::Loader>(std::move(inputs.data), training_options(run));
-  if (train.ema_decay) run.average = std::make_unique<WeightAverage>(*run.model, *train.ema_decay);
   const TaskCriterion of_task(run.task, run.sharded_logits.cross_entropy);
   run.criterion = {of_task, of_task.overwriting()};
   return run;
@@ -218,6 +217,7 @@ void Booster::boost_model(ModelSource source, const BoostOptions& options, Model
   run.optimizer->set_after_first_step([&world = world_] { world.end_first_step(); });
   run.sharded_logits = std::move(result.sharded_logits);
   run.model->train(true);
+  if (const auto decay = options.train.ema_decay) run.average = std::make_unique<WeightAverage>(*run.model, *decay);
 }
 
 data::LoaderOptions Booster::training_options(const Boosted& run) const {

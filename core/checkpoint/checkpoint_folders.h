@@ -21,7 +21,7 @@ std::vector<std::string> all_checkpoints(const std::string& run_dir);
 std::int64_t step_of_folder(const std::string& folder);
 
 /// Gives the checkpoints their names back that a crash in publish_folder() has left as NAME.old.tmp without a NAME. The
-/// caller owns the run's folder (output_folder.h): no other process saves in it.
+/// caller owns the run's folder (core/base/files/output_folder.h): no other process saves in it.
 void restore_replaced(const std::string& run_dir);
 /// The same for a caller that does not own the folder: nothing happens while another process does.
 void restore_replaced_unless_owned(const std::string& run_dir);

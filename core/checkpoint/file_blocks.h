@@ -1,4 +1,4 @@
-// FileBlocks: verifies those blocks of a file that a reader needs, each once (digest.h).
+// FileBlocks: verifies those blocks of a file that a reader needs, each once (core/base/files/digest.h).
 #pragma once
 
 #include <cstdint>

@@ -11,7 +11,7 @@
 // Where hosts do not share a file system, each has the files of its ranks, and this manifest: then there is
 // "hosts": ["a", "b"], and "host": 1 with each file that only one of them has.
 //
-// "sums" has eight digits for each block (digest.h); a file without "blocks" is one block.
+// "sums" has eight digits for each block (core/base/files/digest.h); a file without "blocks" is one block.
 //
 // "dim" and "ranges" are those of the cut of a shard::Placement, and "flat" is its flat range; a slice without them is
 // the full tensor. One with several cuts has "cuts": [{"dim": 0, "ranges": [[0, 2]]}, {"dim": 2, "ranges": [[4, 8]]}]

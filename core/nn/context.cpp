@@ -61,7 +61,7 @@ at::Tensor Context::add_to_loss(const at::Tensor& x, const at::Tensor& term) con
   TRIREME_REQUIRE(
       !training || loss_weight.defined(),
       "Context::add_to_loss(): in training the context needs the weight of the global batch; for batches of "
-      "your own loader call Boosted::set_global_weight(), in a loop of your own set Context::loss_weight "
+      "your own loader call Boosted::set_global_weight(), or set Batch::global_weight "
       "(the Accelerator learns the weight only in its backward pass: there, add the term to the loss)");
   // Also in an evaluation with a graph: a pipeline learns from one which tensors between stages want a gradient.
   return at::GradMode::is_enabled() ? AddToLoss::apply(x, term, *this) : x;

@@ -30,7 +30,9 @@ struct Context {
   /// pipeline stage. Like a criterion, the term is a sum over the samples (or tokens) that x has here, 0-dim, and is
   /// divided by the same weight: the gradient is that of (the criterion's sum + the terms) / weight. Each rank adds the
   /// term of its own samples and, under sequence parallelism, of its own tokens; tensor-parallel ranks that have the
-  /// same x all add the same term, which then counts once. The term has no effect in an evaluation, nor if the loss
+  /// same x all add the same term, which then counts once. With a sequence axis of its own (all_to_all, ring_attn), add
+  /// terms only between the layers that scatter and gather the tokens: elsewhere each rank of the axis would count. The
+  /// term has no effect in an evaluation, nor if the loss
   /// does not depend on the returned tensor, and no reported loss contains it. In fp16, compute it in float32.
   /// @throws UsageError for a term that is not one floating-point number, for an x of integers, which gets no gradient,
   /// and in training without `loss_weight`

@@ -1,7 +1,7 @@
 // The weights that a run exports, in Hugging Face's layout; with [lora] its adapters, in PEFT's. RUN/model-best holds
 // those of the best validation, by the metric of train.best, in one file and as they are trained. RUN/model holds the
 // last weights, or these, by run.export, in the files and the dtype that run.export_shard_mb and run.export_dtype say.
-// Each folder is replaced as a whole (checkpoint/model_folder.h); files that users have added to it stay.
+// Each folder is replaced as a whole (core/checkpoint/weights/model_folder.h); files that users have added to it stay.
 #pragma once
 
 #include <functional>

@@ -33,7 +33,7 @@ struct CheckpointExport {
 };
 
 /// Writes to the folder, which must not exist, be empty, or hold an earlier export; it is replaced as a whole
-/// (checkpoint/model_folder.h).
+/// (core/checkpoint/weights/model_folder.h).
 /// @throws CheckpointError: a damaged checkpoint, a value beyond the range of the dtype. ConfigError: a folder with
 /// other contents, adapters without `merge`, or `merge` without adapters.
 CheckpointExport export_checkpoint(const std::string& checkpoint, const std::string& folder,

@@ -1,6 +1,6 @@
 // Extensions: shared objects that add models, data sets, tasks, optimizers, learning-rate and pipeline schedules to
-// those that a file can select, sharding roles to those that a policy can name, and callbacks of a run (callback.h):
-// [run] extensions = ["./libmine.so"]. A source file ends with
+// those that a file can select, sharding roles to those that a policy can name, and callbacks of a run
+// (core/train/callback.h): [run] extensions = ["./libmine.so"]. A source file ends with
 //
 //   static void add(trireme::train::Kinds& kinds) { kinds.optimizers.add(lion()); ... }
 //   TRIREME_EXTENSION(add)

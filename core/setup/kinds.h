@@ -23,7 +23,7 @@ struct Kinds : PluginKinds {
   Registry<TaskKind> tasks{"task"};                                       ///< [train] task
   Registry<optim::OptimizerFactory> optimizers{optim::all_optimizers()};  ///< [optimizer] name
   Registry<optim::CurveFactory> lr_schedules{optim::all_curves()};        ///< [schedule] name
-  /// Make callbacks that join every training run (callback.h); a run calls each once, on every rank.
+  /// Make callbacks that join every training run (core/train/callback.h); a run calls each once, on every rank.
   std::vector<std::function<std::shared_ptr<RunCallback>()>> callbacks{};
 };
 

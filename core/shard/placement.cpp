@@ -98,6 +98,7 @@ std::int64_t Placement::local_numel() const { return product(local_shape()); }
 // dim, and each of these has the cut's ranges.
 std::vector<Placement::Run> Placement::runs() const {
   check_bounds(*this);
+  if (full_numel() == 0) return {};
   std::vector<Run> cut{{0, 0, 1}};
   std::size_t dims = 0;  // of whose indices, in row-major order, `cut` is made
   const auto widen = [&](std::size_t to) {

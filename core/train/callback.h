@@ -72,7 +72,7 @@ struct RunContext {
 struct StepEnd {
   const TrainStep& step;
   const data::StepBatch& batch;
-  double seconds, data, communication;  ///< on this rank: StepTime (step_clock.h)
+  double seconds, data, communication;  ///< on this rank: StepTime (report/step_clock.h)
 };
 
 /// The numbers of a step, once they are on the host: on the CPU before its StepEnd, on a GPU some steps later.

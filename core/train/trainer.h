@@ -37,7 +37,8 @@ class Trainer {
   Trainer& operator=(const Trainer&) = delete;
 
   /// Trains until the last step, or until a callback stops it, evaluates, saves, and writes the run's folder
-  /// (run_folder.h). @throws Error of any kind; NonFiniteError when a loss is not finite; StoppedBySignal (stop.h)
+  /// (core/resume/run_folder.h). @throws Error of any kind; NonFiniteError when a loss is not finite; StoppedBySignal
+  /// (stop.h)
   RunResult train();
   /// The loss and metrics of the model as it is, on this data set or on the evaluation data.
   EvalResult evaluate(const std::shared_ptr<data::Dataset>& data = nullptr);

@@ -22,7 +22,7 @@ namespace trireme::train {
 enum class Strategy { no, steps, epoch };
 
 struct TrainingArguments {
-  std::string output_dir{};                      ///< the run's folder (run_folder.h); required
+  std::string output_dir{};                      ///< the run's folder (core/resume/run_folder.h); required
   std::string plugin = "torch_ddp";              ///< a built-in name, or the path of a .so
   PluginOptions plugin_options{};                ///< keys of [plugin.NAME]; they win over the arguments below
   std::int64_t per_device_train_batch_size = 8;  ///< samples of a rank per forward pass
@@ -44,7 +44,7 @@ struct TrainingArguments {
   std::int64_t save_total_limit = 2;  ///< number of newest checkpoints to keep
   bool async_save = false;            ///< write them beside the training ([run] async_save)
   std::int64_t logging_steps = 0;     ///< optimizer steps between lines on the screen; 0: none within an epoch
-  bool tensorboard = false;           ///< also write event files (tensorboard.h)
+  bool tensorboard = false;           ///< also write event files (report/tensorboard.h)
   /// The best weights are kept, and after the training the model has them.
   bool load_best_model_at_end = false;
   std::optional<std::string> metric_for_best_model{};     ///< "loss", or a metric of the task; unset: its first

@@ -36,7 +36,7 @@ class WeightsFile {
   [[nodiscard]] at::Tensor read(const std::string& name, const shard::Placement& placement) const;
 
   /// Verifies the blocks of bytes that hold what read() would return, each once, if the file has sums of its blocks
-  /// (digest.h). Other files are verified as a whole when they are opened. @throws CheckpointError
+  /// (core/base/files/digest.h). Other files are verified as a whole when they are opened. @throws CheckpointError
   virtual void verify(const std::string& /*name*/, const shard::Placement& /*placement*/) const {}
 
  protected:

@@ -16,7 +16,8 @@ namespace {
 const char* name_of(Phase phase) {
   static constexpr std::array kNames{"",       "start",  "data",     "forward", "backward",
                                      "reduce", "update", "evaluate", "save",    "finish"};
-  return kNames.at(static_cast<std::size_t>(phase));
+  const auto index = static_cast<std::size_t>(phase);  // of a file that another process wrote
+  return index < kNames.size() ? kNames[index] : "";
 }
 
 /// "step 39, microbatch 0, forward, block 1": where the rank is in its step; "-" before the first one.

@@ -1,6 +1,6 @@
 // The native wire: shared memory between the ranks of one host, and no library in between.
 //
-// Messages of up to kEager bytes travel with their frame. Longer ones are announced: see frame.h. A rank that waits
+// Messages of up to kEager bytes travel with their frame. Longer ones are announced: see link.h. A rank that waits
 // sleeps on its doorbell. A peer has ended when its process has (asked from the kernel), or it said goodbye, and
 // everything that it wrote before has been read.
 #pragma once

@@ -1,7 +1,7 @@
 """Compares our pixel_values with those of transformers' ViTImageProcessor, by both of its backends, on real photos.
 
     cmake --build --preset release --target pixel_dump
-    python tests/golden/check/check_pixels.py build/release/tests/unit/data/pixel_dump FOLDER... [--images 20] [--size 224]
+    python tests/golden/check/check_pixels.py build/release/tests/unit/datasets/pixel_dump FOLDER... [--images 20] [--size 224]
 
 Takes --images files of each folder, evenly spread. Fails unless all values are within 2 grey levels of 255 and 99 % of
 them within 1.

@@ -2,7 +2,9 @@
 #include "core/booster/booster.h"
 
 #include <ATen/Context.h>
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -107,6 +109,35 @@ TEST(Booster, EachRunHasInputsOfItsOwn) {
   const auto masked = booster.boost(std::move(inputs)), plain = booster.boost(zero_inputs());
   EXPECT_EQ(masked.loader_options().side_inputs, std::vector<std::string>{"mask"});
   EXPECT_EQ(plain.loader_options().side_inputs, std::vector<std::string>());
+}
+
+/// Copies of a model's weights, in its order.
+std::vector<at::Tensor> copies(BoostedModel& model) {
+  std::vector<at::Tensor> out;
+  for (const auto& slice : model.state_dict()) out.push_back(slice.value.clone());
+  return out;
+}
+
+TEST(Booster, AModelAloneIsForLoopsWithALossOfTheirOwn) {
+  const auto world = launch();
+  BoostOptions options{.train = {.precision = "fp64", .max_norm = 0, .ema_decay = 0.5}};
+  options.optimizer = {.method = optim::sgd({}), .lr = 0.5};
+  Booster booster(*world, std::make_unique<Bare>(), options);
+  auto run = booster.boost(ModelSource{.model = nn::adapt(torch::nn::Sequential(torch::nn::Linear(2, 3)))});
+  const auto before = copies(*run.model);
+  const data::Batch batch{.inputs = {{"x", at::ones({4, 2}, at::kDouble)}}};
+  // The loss is the mean of the outputs over 4 samples, so each element has the gradient 1.
+  run.optimizer->backward(run.model->forward(batch).front().sum(), at::full({}, 4., at::kDouble));
+  run.optimizer->step(0.5);
+  run.average->update(++run.step);
+  const auto after = copies(*run.model);
+  const auto in_use = run.use_average();
+  const auto averaged = copies(*run.model);
+  ASSERT_EQ(before.size(), 2u);  // the weight and the bias
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    EXPECT_TRUE(at::allclose(after[i], before[i] - 0.5, 0, 1e-12)) << i;
+    EXPECT_TRUE(averaged[i].lt(before[i]).logical_and(averaged[i].gt(after[i])).all().item<bool>()) << i;
+  }
 }
 
 /// A model that reads its outputs no more once it has returned them.
