@@ -121,7 +121,7 @@ std::vector<at::Tensor> copies(BoostedModel& model) {
 TEST(Booster, AModelAloneIsForLoopsWithALossOfTheirOwn) {
   const auto world = launch();
   BoostOptions options{.train = {.precision = "fp64", .max_norm = 0, .ema_decay = 0.5}};
-  options.optimizer = {.method = optim::sgd({}), .lr = 0.5};
+  options.optimizer = {.lr = 0.5, .method = optim::sgd({})};
   Booster booster(*world, std::make_unique<Bare>(), options);
   auto run = booster.boost(ModelSource{.model = nn::adapt(torch::nn::Sequential(torch::nn::Linear(2, 3)))});
   const auto before = copies(*run.model);
