@@ -121,6 +121,15 @@ function(trireme_add_test name)
     ENVIRONMENT "OMP_WAIT_POLICY=passive")
 endfunction()
 
+# trireme_loads_plugins(name [TEST ...]): the test program loads the built-in plugins, also in its further CTest entries.
+function(trireme_loads_plugins name)
+  foreach(plugin torch_ddp data_parallel low_level_zero gemini hybrid_parallel)
+    add_dependencies(${name} trireme_plugin_${plugin})
+  endforeach()
+  set_property(TEST ${name} ${ARGN} APPEND PROPERTY ENVIRONMENT
+    "TRIREME_PLUGIN_PATH=${PROJECT_BINARY_DIR}/lib/trireme/plugins")
+endfunction()
+
 # trireme_add_ranks_test(name RANKS 2 4 [MPI 2 4] [TIMED 2] SOURCES ...): a program and its CTest entries, as
 # trireme_add_ranks_entries makes them. The program has its own main (tests/ranks/main.cpp).
 function(trireme_add_ranks_test name)

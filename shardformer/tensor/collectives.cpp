@@ -50,17 +50,6 @@ struct GatherLastDim : torch::autograd::Function<GatherLastDim> {
   }
 };
 
-/// The rows of x, which is contiguous, in parts one after the other: views.
-std::vector<at::Tensor> parts_of(const at::Tensor& x, const std::vector<std::int64_t>& counts) {
-  std::vector<at::Tensor> parts;
-  std::int64_t begin = 0;
-  for (const auto count : counts) {
-    parts.push_back(x.narrow(0, begin, count));
-    begin += count;
-  }
-  return parts;
-}
-
 struct AllToAll : torch::autograd::Function<AllToAll> {
   using Counts = std::vector<std::int64_t>;
   struct Way {
@@ -72,7 +61,7 @@ struct AllToAll : torch::autograd::Function<AllToAll> {
     auto shape = x.sizes().vec();
     shape[0] = std::accumulate(received.begin(), received.end(), std::int64_t{0});
     auto out = at::empty(shape, x.options());
-    group.all_to_all(parts_of(out, received), parts_of(x.contiguous(), sent));
+    group.all_to_all(out.split_with_sizes(received), x.contiguous().split_with_sizes(sent));
     return out;
   }
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const std::shared_ptr<Way>& way) {

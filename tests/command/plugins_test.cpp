@@ -1,5 +1,5 @@
-// Sections of plugins: what their keys choose, and which keys of [train] they may hold. refusals_test.cpp tests what
-// they refuse.
+// Sections of plugins: what their keys choose, and which keys of [train] they may hold. What they refuse is in
+// tests/unit/setup/refusals_test.cpp.
 #include <fstream>
 #include <map>
 #include <set>

@@ -64,7 +64,7 @@ void make_folder(const std::string& path);
 /// the new one has its name, but may lose it when the power fails. An existing folder is exchanged for the new one
 /// atomically, and removed when the new name is on the disk. Where the file system cannot exchange two names, the
 /// existing one is first renamed to `aside`, in place of what is there: after a crash in that moment,
-/// restore_replaced() (checkpoint_folders.h) or ModelFolder (model_folder.h) gives its name back.
+/// checkpoint::restore_replaced() or checkpoint::ModelFolder gives its name back.
 /// @throws CheckpointError when it cannot be renamed; nothing has changed then
 [[nodiscard]] std::string publish_folder(const std::string& from, const std::string& to, const std::string& aside);
 

@@ -45,7 +45,7 @@ class PickleMachine {
   void skip(std::uint64_t size) { static_cast<void>(take(size)); }
   template <class Number>
   Number number() {
-    Number out;  // little-endian, like the machines that this runs on (see safetensors_file.cpp)
+    Number out;  // little-endian, like the machines that this runs on (see core/base/safetensors_file.cpp)
     std::memcpy(&out, take(sizeof out).data(), sizeof out);
     return out;
   }

@@ -1,5 +1,5 @@
 // WeightsFile: what every format of weights offers to the code that loads a model: names, dtypes, shapes, and slices.
-// SafeTensors (safetensors.h), ShardedTensors (sharded_tensors.h) and StateDict (state_dict.h) fulfil it.
+// SafeTensors (safetensors.h), ShardedTensors (../sharded_tensors.h) and StateDict (state_dict.h) fulfil it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
