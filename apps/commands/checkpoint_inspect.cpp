@@ -35,11 +35,16 @@ struct GroupTensor {
   }
 };
 
-/// Shapes are those of an exported model.
+/// Shapes are those of an exported model, but for tensors of which that has the parts.
 std::vector<GroupTensor> tensors_of(const std::string& folder, const Manifest& manifest, const std::string& group) {
   std::vector<GroupTensor> out;
   const auto file = checkpoint::open_group(folder, manifest, group);
-  for (const auto& name : file->names()) {
+  auto names = file->names();
+  if (manifest.format > 1) {
+    names.clear();
+    for (const auto& [name, tensor] : manifest.tensors.at(group)) names.push_back(name);
+  }
+  for (const auto& name : names) {
     GroupTensor tensor{.name = name, .info = file->info(name), .slices = 1, .files = {}};
     if (manifest.format == 1) {
       tensor.files = checkpoint::files_of(manifest, group);

@@ -8,7 +8,10 @@ namespace trireme {
 
 std::set<std::string> remote_parameters(ModelAndOptimizer& run) {
   std::set<std::string> names;
-  for (const auto& parameter : nn::remote_declarations(run.model->module())) names.insert(parameter.name);
+  for (const auto& parameter : nn::remote_declarations(run.model->module())) {
+    names.insert(parameter.name);  // its optimizer's tensors have this one
+    for (auto& name : parameter.placement.stored_names()) names.insert(std::move(name));
+  }
   return names;
 }
 
@@ -49,7 +52,7 @@ void Restored::verify() const {
   for (const auto& group : groups_) {
     const auto stored = group.file->names();
     for (const auto& [placement, value] : group.slices)
-      if (std::binary_search(stored.begin(), stored.end(), placement.name))
+      if (std::binary_search(stored.begin(), stored.end(), placement.stored_names().front()))
         group.file->verify(placement.name, placement);
   }
 }

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -50,6 +51,7 @@ json slice_json(const StoredSlice& slice) {
 json tensor_json(const ShardedTensor& tensor) {
   json out{{"shape", tensor.shape}, {"dtype", safetensors_name(tensor.dtype)}, {"slices", json::array()}};
   if (tensor.stored_transposed) out["stored_transposed"] = true;
+  if (!tensor.stored_apart.empty()) out["stored_apart"] = tensor.stored_apart;
   for (const auto& slice : tensor.slices) out["slices"].push_back(slice_json(slice));
   return out;
 }
@@ -155,10 +157,18 @@ class Reader {
   ShardedTensor read_tensor(const Manifest& manifest, const std::string& name, const json& from) const {
     const auto dtype = safetensors_dtype(from.at("dtype").get<std::string>());
     if (!dtype) throw problem("tensor \"{}\" has an unknown dtype {}", name, json_text(from.at("dtype")));
-    ShardedTensor out{read_shape(from.at("shape")), *dtype, from.value("stored_transposed", false), {}};
+    ShardedTensor out{read_shape(from.at("shape")),
+                      *dtype,
+                      from.value("stored_transposed", false),
+                      from.value("stored_apart", ""),
+                      {}};
     if (out.stored_transposed && out.shape.size() != 2)
       throw problem("tensor \"{}\" is stored transposed, but has {} dims", name, out.shape.size());
-    elements(out.shape, name);
+    const auto count = elements(out.shape, name);
+    const auto& apart = out.stored_apart;
+    if (!apart.empty() && (out.stored_transposed || out.shape.size() < 2 || count < out.shape[0] ||
+                           std::count(apart.begin(), apart.end(), '*') != 1))
+      throw problem("tensor \"{}\" cannot be stored apart as \"{}\"", name, apart);
     for (const auto& slice : from.at("slices")) out.slices.push_back(read_slice(manifest, out, name, slice));
     return out;
   }
@@ -235,9 +245,11 @@ void add_part(Manifest& manifest, const Manifest& part) {
   for (const auto& [group, tensors] : part.tensors) {
     auto& into = manifest.tensors[group];
     for (const auto& [name, tensor] : tensors) {
-      auto& whole = into.insert({name, {tensor.shape, tensor.dtype, tensor.stored_transposed, {}}}).first->second;
+      auto& whole = into.insert({name, {tensor.shape, tensor.dtype, tensor.stored_transposed, tensor.stored_apart, {}}})
+                        .first->second;
       TRIREME_CHECK(whole.shape == tensor.shape && whole.dtype == tensor.dtype &&
-                        whole.stored_transposed == tensor.stored_transposed,
+                        whole.stored_transposed == tensor.stored_transposed &&
+                        whole.stored_apart == tensor.stored_apart,
                     "two ranks have different tensors \"{}\"", name);
       whole.slices.insert(whole.slices.end(), tensor.slices.begin(), tensor.slices.end());
     }

@@ -40,11 +40,12 @@ struct StoredSlice {
   shard::Placement placement;  ///< without axes
 };
 
-/// A tensor that is stored in slices. The slices have the layout of the memory, also when stored_transposed is set.
+/// A tensor that is stored in slices. They have the layout of the memory, whatever other files of the model have.
 struct ShardedTensor {
   std::vector<std::int64_t> shape;  ///< in memory
   at::ScalarType dtype;
   bool stored_transposed = false;  ///< see Placement: other files of the model hold the transpose
+  std::string stored_apart{};      ///< see Placement: other files of the model hold its parts, with these names
   std::vector<StoredSlice> slices;
 };
 using ShardedTensorMap = std::map<std::string, ShardedTensor>;

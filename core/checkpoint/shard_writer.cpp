@@ -47,7 +47,11 @@ ShardedTensor described(const shard::Slice& slice, const std::string& file) {
   for (auto& cut : placement.cuts) cut.axis.clear();
   placement.flat_axes.clear();
   placement.stage_axis.clear();
-  return {placement.shape, slice.value.scalar_type(), placement.stored_transposed, {{file, std::move(placement)}}};
+  return {placement.shape,
+          slice.value.scalar_type(),
+          placement.stored_transposed,
+          placement.stored_apart,
+          {{file, std::move(placement)}}};
 }
 
 }  // namespace

@@ -81,39 +81,48 @@ ShardedTensors::ShardedTensors(std::string folder, const std::string& group, con
       tensor.slices = distinct_slices(tensor);
     }
     for (const auto& slice : tensor.slices) digests_[slice.file] = manifest.files.at(slice.file);
+    if (tensor.stored_apart.empty()) continue;
+    auto whole = shard::Placement::whole(name, tensor.shape);
+    whole.stored_apart = tensor.stored_apart;
+    std::int64_t part = 0;
+    for (auto& of_part : whole.stored_names()) parts_.insert({std::move(of_part), {&tensor, part++}});
   }
 }
 
 std::vector<std::string> ShardedTensors::names() const {
   std::vector<std::string> out;
-  for (const auto& [name, tensor] : tensors_) out.push_back(name);
+  for (const auto& [name, tensor] : tensors_)
+    if (tensor.stored_apart.empty()) out.push_back(name);
+  for (const auto& [name, found] : parts_)
+    if (!tensors_.contains(name)) out.push_back(name);
+  std::sort(out.begin(), out.end());
   return out;
 }
 
-const ShardedTensor& ShardedTensors::find(const std::string& name) const {
-  const auto found = tensors_.find(name);
-  if (found == tensors_.end())
-    throw CheckpointError(
-        fmt::format("{}: there is no tensor \"{}\"{}", path_, name, text::did_you_mean(name, names())));
-  return found->second;
+ShardedTensors::Found ShardedTensors::find(const std::string& name) const {
+  if (const auto found = tensors_.find(name); found != tensors_.end()) return {&found->second, std::nullopt};
+  if (const auto found = parts_.find(name); found != parts_.end()) return found->second;
+  throw CheckpointError(fmt::format("{}: there is no tensor \"{}\"{}", path_, name, text::did_you_mean(name, names())));
 }
 
 TensorInfo ShardedTensors::info(const std::string& name) const {
-  const auto& tensor = find(name);
-  auto shape = tensor.shape;
-  if (tensor.stored_transposed) std::reverse(shape.begin(), shape.end());
-  return {tensor.dtype, std::move(shape)};
+  const auto [tensor, part] = find(name);
+  auto shape = tensor->shape;
+  if (tensor->stored_transposed) std::reverse(shape.begin(), shape.end());
+  if (part) shape.erase(shape.begin());
+  return {tensor->dtype, std::move(shape)};
 }
 
 at::Tensor ShardedTensors::read_slice(const std::string& name, const shard::Placement& placement) const {
-  const auto& tensor = find(name);
-  if (!tensor.stored_transposed) return assemble(tensor, placement);
+  const auto found = find(name);
+  const auto& tensor = *found.tensor;
+  if (!tensor.stored_transposed) return assemble(tensor, found.in_tensor(placement)).view(placement.local_shape());
   // The caller wants the layout of other files; the slices have that of the memory.
   return transpose_of(placement, [&](const shard::Placement& in_memory) { return assemble(tensor, in_memory); });
 }
 
 at::Tensor ShardedTensors::read_transposed(const std::string& name, const shard::Placement& placement) const {
-  const auto& tensor = find(name);
+  const auto& tensor = *find(name).tensor;
   return tensor.stored_transposed ? assemble(tensor, placement) : WeightsFile::read_transposed(name, placement);
 }
 
@@ -148,10 +157,12 @@ at::Tensor ShardedTensors::assemble(const ShardedTensor& tensor, const shard::Pl
 }
 
 void ShardedTensors::verify(const std::string& name, const shard::Placement& placement) const {
-  const auto& tensor = find(name);
+  const auto found = find(name);
+  const auto& tensor = *found.tensor;
   // Where only one of the two is transposed, the elements that are needed lie in all of the tensor.
-  const bool fits = placement.stored_transposed == tensor.stored_transposed && placement.shape == tensor.shape;
-  const auto wanted = fits ? placement : shard::Placement::whole(name, tensor.shape);
+  const bool fits =
+      placement.stored_transposed == tensor.stored_transposed && (found.part || placement.shape == tensor.shape);
+  const auto wanted = fits ? found.in_tensor(placement) : shard::Placement::whole(name, tensor.shape);
   const std::uint64_t width = c10::elementSize(tensor.dtype);
   struct Opened {
     FileBlocks* blocks = nullptr;

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,8 +32,9 @@ class ShardedTensors final : public WeightsFile {
   ShardedTensors(std::string folder, const std::string& group, const Manifest& manifest);
 
   [[nodiscard]] const std::string& path() const override { return path_; }
+  /// Names and shapes are those of the model's other files: transposed where stored_transposed is set, and those of
+  /// the parts with stored_apart. A tensor with parts can be read by its own name too.
   [[nodiscard]] std::vector<std::string> names() const override;
-  /// The shape is that of the model's other files: transposed where stored_transposed is set.
   [[nodiscard]] TensorInfo info(const std::string& name) const override;
   [[nodiscard]] const ShardedTensorMap& tensors() const { return tensors_; }
   void verify(const std::string& name, const shard::Placement& placement) const override;
@@ -50,7 +52,15 @@ class ShardedTensors final : public WeightsFile {
   [[noreturn]] void fail_without(const ShardedTensor& tensor, const std::string& name, std::int64_t element) const;
   template <class Use>
   void for_each_piece(const ShardedTensor& tensor, const shard::Placement& wanted, const Use& use) const;
-  [[nodiscard]] const ShardedTensor& find(const std::string& name) const;
+  /// A tensor, or the part of one that other files hold under this name.
+  struct Found {
+    const ShardedTensor* tensor;
+    std::optional<std::int64_t> part;
+    [[nodiscard]] shard::Placement in_tensor(const shard::Placement& placement) const {
+      return part ? placement.in_whole(*part, tensor->shape[0]) : placement;
+    }
+  };
+  [[nodiscard]] Found find(const std::string& name) const;
   [[nodiscard]] at::Tensor assemble(const ShardedTensor& tensor, const shard::Placement& wanted) const;
   /// The open file with the slice, after a check that it has the slice.
   [[nodiscard]] const SafeTensors& file_with(const ShardedTensor& tensor, const StoredSlice& slice) const;
@@ -58,6 +68,7 @@ class ShardedTensors final : public WeightsFile {
   std::string folder_, path_;
   std::string elsewhere_;  ///< missing_parts()
   ShardedTensorMap tensors_;
+  std::map<std::string, Found> parts_;  ///< by their names
   std::map<std::string, FileDigest> digests_;
   mutable std::mutex opening_;
   mutable std::map<std::string, std::unique_ptr<SafeTensors>> files_;

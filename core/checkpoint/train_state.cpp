@@ -143,6 +143,7 @@ std::vector<shard::Slice> states_of(optim::Optimizer& optimizer, const std::vect
       placement.copy = found->second->copy;
     }
     placement.name = name;
+    placement.stored_apart.clear();  // no other library's files hold it
     out.push_back({std::move(placement), tensor});
   }
   return out;
@@ -237,8 +238,9 @@ void check_slices(const WeightsFile& file, const std::vector<shard::Slice>& valu
   const std::set<std::string> stored(names.begin(), names.end());
   std::set<std::string> known;
   for (const auto& [placement, value] : values) {
-    known.insert(placement.name);
-    if (stored.count(placement.name) == 0) {
+    const auto stored_names = placement.stored_names();
+    known.insert(stored_names.begin(), stored_names.end());
+    if (stored.count(stored_names.front()) == 0) {
       wrong.push_back(fmt::format("{} is not in the checkpoint", placement.name));
       continue;
     }

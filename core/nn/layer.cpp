@@ -18,6 +18,14 @@ void Layer::declare(const std::string& name, at::Tensor& member, std::vector<std
 
 void Layer::store_transposed(const std::string& name) { find(name).placement.stored_transposed = true; }
 
+void Layer::store_apart(const std::string& name, const std::string& pattern) {
+  auto& placement = find(name).placement;
+  TRIREME_REQUIRE(std::count(pattern.begin(), pattern.end(), '*') == 1, "\"{}\" must have one '*'", pattern);
+  TRIREME_REQUIRE(placement.shape.size() > 1 && !placement.stored_transposed,
+                  "\"{}\" must have two dims and not be stored transposed to be stored apart", name);
+  placement.stored_apart = pattern;
+}
+
 Layer::Declared& Layer::find(const std::string& name) {
   const auto found = std::find_if(declared_.begin(), declared_.end(), [&](const auto& d) { return d.name == name; });
   TRIREME_CHECK(found != declared_.end(), "layer \"{}\" declares no parameter \"{}\"", path_, name);

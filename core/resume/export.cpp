@@ -90,8 +90,8 @@ void BestModel::export_to(const comm::World& world, const std::string& dir, cons
 }
 
 std::vector<shard::Slice> BestModel::state(Boosted& run) const {
-  auto all = run.model->state_dict();
-  return lora_ ? checkpoint::adapter_slices(all, run.model->module(), lora_->loaded) : all;
+  const auto all = run.model->state_dict();
+  return lora_ ? checkpoint::adapter_slices(all, run.model->module(), lora_->loaded) : shard::stored_slices(all);
 }
 
 bool BestModel::load(Boosted& run) const {

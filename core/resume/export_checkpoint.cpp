@@ -140,7 +140,7 @@ class Source {
   [[nodiscard]] const std::vector<StoredEntry>& entries() const { return entries_; }
   [[nodiscard]] at::Tensor value(std::size_t index) const {
     const auto& entry = entries_[index];
-    if (sharded_ == nullptr)
+    if (sharded_ == nullptr || !sharded_->tensors().contains(entry.name))  // a part of a tensor has no adapter
       return converted(file_->read(entry.name, shard::Placement::whole(entry.name, entry.shape)), entry);
     const auto full = in_memory(entry.name);
     const auto layer = entry.name.ends_with(".weight") ? entry.name.substr(0, entry.name.rfind('.')) : "";

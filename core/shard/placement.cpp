@@ -81,6 +81,25 @@ std::vector<std::int64_t> Placement::stored_shape() const {
   return {shape[1], shape[0]};
 }
 
+std::vector<std::string> Placement::stored_names() const {
+  if (stored_apart.empty()) return {name};
+  std::vector<std::string> out;
+  for (std::int64_t i = 0; i < shape.at(0); ++i)
+    out.push_back(std::string(stored_apart).replace(stored_apart.find('*'), 1, std::to_string(i)));
+  return out;
+}
+
+Placement Placement::in_whole(std::int64_t index, std::int64_t parts) const {
+  const auto rows = shape.at(0), first = index * rows;
+  auto out = *this;
+  out.shape[0] = parts * rows;
+  if (cut_along(0) == nullptr)
+    out.cuts.insert(out.cuts.begin(), {0, {{first, first + rows}}});
+  else
+    for (auto& range : out.cuts.front().ranges) range = {range.begin + first, range.end + first};
+  return out;
+}
+
 std::vector<std::int64_t> Placement::cut_shape() const {
   auto held = shape;
   for (const auto& c : cuts) held[static_cast<std::size_t>(c.dim)] = c.size();
@@ -149,6 +168,49 @@ void Placement::paste(at::Tensor& full, const at::Tensor& local) const {
   const auto source = local.contiguous().view(-1);
   for (const auto& run : runs())
     target.narrow(0, run.full_begin, run.size).copy_(source.narrow(0, run.local_begin, run.size));
+}
+
+std::vector<Slice> stored_slices(const Slice& slice) {
+  const auto& whole = slice.placement;
+  if (whole.stored_apart.empty()) return {slice};
+  auto part = whole;
+  part.stored_apart.clear();
+  part.flat.reset();
+  part.shape.erase(part.shape.begin());
+  std::vector<Range> held{{0, whole.shape[0]}};
+  if (const auto* along = whole.cut_along(0)) {
+    held = along->ranges;
+    if (!along->axis.empty()) part.flat_axes.push_back(along->axis);  // its ranks have other parts, not copies
+    part.cuts.erase(part.cuts.begin());
+  }
+  for (auto& cut : part.cuts) --cut.dim;
+
+  std::vector<Slice> out;
+  const auto names = whole.stored_names();
+  const auto value = slice.value.detach();
+  const auto size = part.local_numel();
+  std::int64_t number = 0;  // of the part among those of the tensor shard
+  for (const auto& range : held)
+    for (auto i = range.begin; i < range.end; ++i, ++number) {
+      part.name = names.at(static_cast<std::size_t>(i));
+      if (!whole.flat) {
+        out.push_back({part, value.select(0, number)});
+        continue;
+      }
+      const auto first = number * size;
+      const auto begin = std::max(first, whole.flat->begin), end = std::min(first + size, whole.flat->end);
+      if (begin >= end) continue;
+      part.flat = Range{begin - first, end - first};
+      out.push_back({part, value.narrow(0, begin - whole.flat->begin, end - begin)});
+    }
+  return out;
+}
+
+std::vector<Slice> stored_slices(const std::vector<Slice>& slices) {
+  std::vector<Slice> out;
+  for (const auto& slice : slices)
+    for (auto& stored : stored_slices(slice)) out.push_back(std::move(stored));
+  return out;
 }
 
 }  // namespace trireme::shard

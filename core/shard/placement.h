@@ -53,6 +53,9 @@ struct Placement {
   /// and writers of files transpose (WeightsFile::read, SliceSource); `shape` and `cuts` are those of the tensor in
   /// memory.
   bool stored_transposed = false;
+  /// The same files hold a tensor for each index of dim 0, such as an expert's, with this name, in which the index is
+  /// in place of the '*'; "": they hold one tensor. Otherwise as stored_transposed, of which a tensor has one at most.
+  std::string stored_apart{};
 
   /// A placement with the whole tensor on every rank.
   static Placement whole(std::string name, std::vector<std::int64_t> shape);
@@ -63,8 +66,13 @@ struct Placement {
   [[nodiscard]] const Cut* cut_along(std::int64_t dim) const;
 
   [[nodiscard]] std::int64_t full_numel() const;
-  /// The shape of the full tensor in a file.
+  /// The shape of the full tensor in a file that holds it as one.
   [[nodiscard]] std::vector<std::int64_t> stored_shape() const;
+  /// Its name in exported models, or those of its parts, by index.
+  [[nodiscard]] std::vector<std::string> stored_names() const;
+  /// The placement of the same slice in the tensor of which this one is part `index` of `parts` equal ones, one after
+  /// the other along dim 0.
+  [[nodiscard]] Placement in_whole(std::int64_t index, std::int64_t parts) const;
   /// The shape after the tensor shard.
   [[nodiscard]] std::vector<std::int64_t> cut_shape() const;
   /// The shape of the rank's slice: cut_shape(), or one dim of flat.size().
@@ -92,5 +100,11 @@ struct Slice {
   Placement placement;  ///< includes the name and the full shape
   at::Tensor value;     ///< of shape placement.local_shape()
 };
+
+/// The slice as exported models hold it: itself, or those parts of a tensor with stored_apart of which the rank has
+/// elements. Their values are views of the slice's.
+std::vector<Slice> stored_slices(const Slice& slice);
+/// Those of all slices.
+std::vector<Slice> stored_slices(const std::vector<Slice>& slices);
 
 }  // namespace trireme::shard

@@ -53,6 +53,40 @@ TEST(OwnEverything, ComputesTheSameInEveryLayout) {
   EXPECT_NE(run.out.find("all 9 layouts compute the same"), std::string::npos) << run.out;
 }
 
+// The experts of a layer are one parameter, which ranks divide, and each is a tensor of its own in a model's files.
+TEST(OwnEverything, ExportsAndLoadsEachExpert) {
+  const TemporaryFolder folder;
+  const std::string run = "runs/own_everything";
+  const auto train = [&](std::vector<std::string> sets) {
+    std::vector<std::string> arguments{
+        "train", kFile, "--ranks", "2", "--set", "data.samples=128", "--set", "schedule.warmup_steps=2"};
+    for (auto& set : sets) arguments.insert(arguments.end(), {"--set", std::move(set)});
+    const auto out = trireme(arguments, folder.path());
+    EXPECT_EQ(out.code, 0) << out.err;
+    EXPECT_EQ(out.out.find("not in this model"), std::string::npos) << out.out;
+  };
+  const auto expect_equal = [&](const std::string& a, const std::string& b) {
+    const auto out = run_process({TRIREME_COMMAND, "checkpoint", "diff", a, b, "--weights"}, {.folder = folder.path()});
+    EXPECT_EQ(out.code, 0) << out.out << out.err;
+  };
+  train({"train.epochs=1", "parallel.tp=2"});
+  std::stringstream file;
+  file << std::ifstream(folder.path() + "/" + run + "/model/model.safetensors").rdbuf();
+  for (const auto* name :
+       {"mixed.mixture.gate", "mixed.mixture.experts.0.up.weight", "mixed.mixture.experts.2.down.weight"})
+    EXPECT_NE(file.str().find(std::string("\"") + name + "\""), std::string::npos) << name;
+  EXPECT_EQ(file.str().find("\"mixed.mixture.up\""), std::string::npos);
+  expect_equal(run, run + "/model");
+  expect_equal(run + "/model", run + "/model-best");
+  const auto exported =
+      run_process({TRIREME_COMMAND, "checkpoint", "export", run, "--to", "exported"}, {.folder = folder.path()});
+  EXPECT_EQ(exported.code, 0) << exported.err;
+  expect_equal(run + "/model", "exported");
+  train({"train.epochs=2", "parallel.zero=3"});  // goes on from the other layout
+  expect_equal(run, run + "/model");
+  train({"train.epochs=1", "parallel.pp=2", "run.dir=runs/tuned", "model.weights=exported"});
+}
+
 TEST(OwnEverything, ExplainsAndChecksItsKeys) {
   const TemporaryFolder folder;
   const auto explained = trireme({"config", kFile, "--explain", "train.delta"}, folder.path());

@@ -46,6 +46,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       const auto whole = shard::Placement::whole(name, tensor.shape);
       if (fits || whole.full_numel() <= fuzz::kMostElements) fuzz::read_slices(stored, name);
     }
+    if (fits)
+      for (const auto& name : stored.names()) fuzz::read_slices(stored, name);
   }
   try {
     const auto part = checkpoint::read_part(std::string(input.substr(0, end)));

@@ -13,7 +13,7 @@ namespace trireme::checkpoint {
 
 SliceSource::SliceSource(const std::vector<shard::Slice>& slices, comm::Mesh& mesh, std::optional<at::ScalarType> dtype,
                          ChangeTensor change)
-    : assembly_(slices, mesh), change_(std::move(change)), world_(mesh.world()) {
+    : assembly_(shard::stored_slices(slices), mesh), change_(std::move(change)), world_(mesh.world()) {
   for (const auto& [name, shape, own, transposed] : assembly_.entries())
     entries_.push_back({name, transposed ? std::vector<std::int64_t>(shape.rbegin(), shape.rend()) : shape,
                         dtype && c10::isFloatingType(own) ? *dtype : own});

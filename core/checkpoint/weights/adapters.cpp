@@ -111,8 +111,9 @@ static std::string existing_adapters(const std::string& folder_or_file) {
 }
 
 void load_weights_and_adapters(const std::string& weights, const std::string& adapters,
-                               const std::vector<nn::Parameter>& parameters, const std::string& head_prefix,
-                               const Log& log, const OtherTensors& others) {
+                               std::vector<nn::Parameter> parameters, const std::string& head_prefix, const Log& log,
+                               OtherTensors others) {
+  split_stored_apart(parameters, others.remote);
   if (!weights.empty() && adapters.empty()) load_weights(weights, parameters, head_prefix, log, others);
   if (adapters.empty()) return;
   auto of_base = others;
@@ -143,7 +144,7 @@ std::set<std::string> parameters_in(const std::string& adapters, nn::Model& mode
   const AdapterFile file(existing_adapters(adapters));
   std::set<std::string> out;
   for (const auto& parameter : nn::declarations(model))
-    if (file.holds(parameter.name)) out.insert(parameter.name);
+    if (file.holds(parameter.placement.stored_names().front())) out.insert(parameter.name);
   return out;
 }
 
@@ -151,14 +152,15 @@ std::vector<shard::Slice> adapter_slices(const std::vector<shard::Slice>& state,
                                          const std::set<std::string>& loaded) {
   std::set<std::string> of_base;
   for (const auto& parameter : nn::declarations(model))
-    if (!parameter.value.requires_grad() && !loaded.contains(parameter.name)) of_base.insert(parameter.name);
+    if (!parameter.value.requires_grad() && !loaded.contains(parameter.name))
+      for (auto& name : parameter.placement.stored_names()) of_base.insert(std::move(name));
   const auto tied = nn::saved_modules(model, loaded).copies;
   std::vector<shard::Slice> out;
   const auto add = [&](shard::Slice slice, const std::string& name) {
     slice.placement.name = kPrefix + name;
     out.push_back(std::move(slice));
   };
-  for (const auto& slice : state) {
+  for (const auto& slice : shard::stored_slices(state)) {
     const auto& name = slice.placement.name;
     if (of_base.count(name) == 0) add(slice, name);
     for (const auto& row : tied)

@@ -25,8 +25,8 @@ std::string find_adapters_alone(const std::string& folder_or_file);
 /// not read from `weights`, but by load_adapters().
 /// @throws CheckpointError, NonFiniteError
 void load_weights_and_adapters(const std::string& weights, const std::string& adapters,
-                               const std::vector<nn::Parameter>& parameters, const std::string& head_prefix,
-                               const Log& log, const OtherTensors& others);
+                               std::vector<nn::Parameter> parameters, const std::string& head_prefix, const Log& log,
+                               OtherTensors others);
 
 /// Fills the parameters that PEFT's file holds: all adapters, and any others. The names of a PeftModel are read too:
 /// "lora_A.default.weight" for "lora_A.weight".

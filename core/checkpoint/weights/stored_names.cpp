@@ -48,15 +48,7 @@ std::vector<std::int64_t> StoredTensor::shape_for(shard::Placement placement) co
 }
 
 at::Tensor StoredTensor::read(const shard::Placement& placement) const {
-  if (parts == 1) return file->read(name, placement);
-  const auto rows = placement.shape.at(0), first = part * rows;
-  auto fused = placement;
-  fused.shape[0] = parts * rows;
-  if (placement.cut_along(0) == nullptr)
-    fused.cuts.insert(fused.cuts.begin(), {0, {{first, first + rows}}});
-  else
-    for (auto& range : fused.cuts.front().ranges) range = {range.begin + first, range.end + first};
-  return file->read(name, fused);
+  return file->read(name, parts == 1 ? placement : placement.in_whole(part, parts));
 }
 
 StoredNames::StoredNames(const WeightsSource& source, const std::vector<std::string>& names,

@@ -52,6 +52,9 @@ struct OtherTensors {
   bool are_adapters = false;       ///< the file must not have tensors that the model lacks
 };
 OtherTensors other_tensors(nn::Model& model);
+/// Replaces parameters by the parts in which files hold them (shard::stored_slices()); those parts of which this rank
+/// has no elements join `remote`, whose parameters are replaced alike.
+void split_stored_apart(std::vector<nn::Parameter>& parameters, std::vector<nn::Declaration>& remote);
 
 /// Fills the parameters, which must be materialised, with their slices of the file's tensors, converted to their dtype.
 /// A tensor that the model needs but the file lacks is an error, as is a shape that the model does not convert. Under
@@ -62,8 +65,8 @@ OtherTensors other_tensors(nn::Model& model);
 /// @throws CheckpointError that lists what is missing or does not fit, ConfigError for two tensors that differ and of
 /// which the model has one (a tied head); no parameter has changed then. NonFiniteError that names a tensor whose slice
 /// on this rank has a NaN or an infinity.
-void load_weights(const std::string& folder_or_file, const std::vector<nn::Parameter>& parameters,
-                  const std::string& head_prefix, const Log& log, const OtherTensors& others = {});
+void load_weights(const std::string& folder_or_file, std::vector<nn::Parameter> parameters,
+                  const std::string& head_prefix, const Log& log, OtherTensors others = {});
 
 /// Writes folder/model.safetensors, or several files, and, next to it, `texts` by their names (config.json), each
 /// atomically. Collective over the mesh's world: each rank provides its slices, rank 0 writes. Returns the digest of

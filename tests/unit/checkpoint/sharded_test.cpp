@@ -53,9 +53,10 @@ Layout flat(const Layout& layout, int parts) {
 }
 
 /// Writes the tensor as ranks with this layout would.
-Manifest store(const std::string& folder, const Layout& layout, const at::Tensor& full, bool transposed) {
+Manifest store(const std::string& folder, const Layout& layout, const at::Tensor& full, bool transposed,
+               const std::string& apart = "") {
   Manifest manifest;
-  ShardedTensor out{full.sizes().vec(), full.scalar_type(), transposed, {}};
+  ShardedTensor out{full.sizes().vec(), full.scalar_type(), transposed, apart, {}};
   for (std::size_t rank = 0; rank < layout.size(); ++rank) {
     if (layout[rank].local_numel() == 0) continue;
     const auto file = fmt::format("weights-{:05d}-00.safetensors", rank);
@@ -70,7 +71,7 @@ Manifest store(const std::string& folder, const Layout& layout, const at::Tensor
 TEST(Manifest, WritesOneCutWithoutAList) {
   const auto text_of = [](const Placement& placement) {
     Manifest manifest;
-    manifest.tensors["weights"] = {{"t", {{6, 9}, at::kFloat, false, {{"w", placement}}}}};
+    manifest.tensors["weights"] = {{"t", {{6, 9}, at::kFloat, false, "", {{"w", placement}}}}};
     auto text = manifest_text(manifest);
     std::erase_if(text, [](char c) { return c == ' ' || c == '\n'; });
     return text.substr(text.find("\"slices\":") + 9);
@@ -82,24 +83,27 @@ TEST(Manifest, WritesOneCutWithoutAList) {
                   .starts_with(R"([{"cuts":[{"dim":0,"ranges":[[4,6]]},{"dim":1,"ranges":[[0,5]]}],"file":"w"}])"));
 }
 
+std::map<std::string, Layout> layouts() {
+  return {{"whole", {tensor()}},
+          {"rows", along(0, 4)},
+          {"columns", along(1, 2)},
+          {"fused", fused()},
+          {"flat", flat({tensor()}, 5)},
+          {"rows, flat", flat(along(0, 2), 3)},
+          {"more ranks", along(0, 8)},
+          {"fused, flat", flat(fused(), 3)},
+          {"both dims", and_rows(along(1, 2))},
+          {"both dims, flat", flat(and_rows(fused()), 3)}};
+}
+
 TEST(ShardedTensors, EveryLayoutReadsEveryOther) {
-  const std::map<std::string, Layout> layouts{{"whole", {tensor()}},
-                                              {"rows", along(0, 4)},
-                                              {"columns", along(1, 2)},
-                                              {"fused", fused()},
-                                              {"flat", flat({tensor()}, 5)},
-                                              {"rows, flat", flat(along(0, 2), 3)},
-                                              {"more ranks", along(0, 8)},
-                                              {"fused, flat", flat(fused(), 3)},
-                                              {"both dims", and_rows(along(1, 2))},
-                                              {"both dims, flat", flat(and_rows(fused()), 3)}};
   const auto full = at::arange(54, at::kDouble).view({6, 9});
   for (const bool transposed : {false, true})
-    for (const auto& [from, written] : layouts) {
+    for (const auto& [from, written] : layouts()) {
       const TestFolder folder;
       const ShardedTensors stored(folder.path(), "weights", store(folder.path(), written, full, transposed));
       EXPECT_EQ(stored.info("t").shape, (transposed ? std::vector<std::int64_t>{9, 6} : full.sizes().vec()));
-      for (const auto& [to, read] : layouts)
+      for (const auto& [to, read] : layouts())
         for (auto placement : read) {
           placement.stored_transposed = transposed;
           const auto before = stored.bytes_read();
@@ -113,6 +117,31 @@ TEST(ShardedTensors, EveryLayoutReadsEveryOther) {
       other.flat = Range{2, 5};
       EXPECT_TRUE(at::equal(stored.read("t", other), other.slice((transposed ? full.t() : full).contiguous()))) << from;
     }
+}
+
+/// A tensor that other files hold in parts is read by its parts' names, and by its own.
+TEST(ShardedTensors, PartsThatAreStoredApart) {
+  const auto full = at::arange(54, at::kDouble).view({6, 9});
+  for (const auto& [from, written] : layouts()) {
+    const TestFolder folder;
+    const auto manifest = store(folder.path(), written, full, false, "e.*.w");
+    const ShardedTensors stored(folder.path(), "weights", manifest);
+    EXPECT_EQ(stored.names(), (std::vector<std::string>{"e.0.w", "e.1.w", "e.2.w", "e.3.w", "e.4.w", "e.5.w"}));
+    EXPECT_TRUE(at::equal(stored.read("t", tensor()), full)) << from;
+    for (std::int64_t i = 0; i < 6; ++i) {
+      const auto name = fmt::format("e.{}.w", i);
+      auto part = Placement::whole(name, {9});
+      EXPECT_EQ(stored.info(name).shape, part.shape);
+      EXPECT_TRUE(at::equal(stored.read(name, part), full[i])) << from << ", " << name;
+      part.cut(0, {{1, 3}, {6, 9}});
+      EXPECT_TRUE(at::equal(stored.read(name, part), part.slice(full[i]))) << from << ", " << name;
+      part.flat = Range{1, 4};
+      EXPECT_TRUE(at::equal(stored.read(name, part), part.slice(full[i]))) << from << ", " << name;
+      stored.verify(name, part);
+    }
+    EXPECT_EQ(stored.bytes_verified() > 0, true);
+    expect_error([&] { (void)stored.info("e.6.w"); }, {"there is no tensor \"e.6.w\"; did you mean"});
+  }
 }
 
 // A reader verifies the blocks of its slice alone: at most 1.1 times its bytes, unless it takes columns of rows.
@@ -260,6 +289,9 @@ TEST(Manifest, IsNotTrusted) {
       {"\"file\": \"w\"", "\"file\": \"v\"", "\"t\" is in \"v\", which is not among the files"},
       {"\"shape\": [4, 2]", "\"shape\": [4, 2, 1], \"stored_transposed\": true",
        "is stored transposed, but has 3 dims"},
+      {"\"shape\": [4, 2]", "\"shape\": [4, 2], \"stored_apart\": \"e.w\"", "cannot be stored apart as \"e.w\""},
+      {"\"shape\": [4, 2]", "\"shape\": [4, 2], \"stored_apart\": \"e.*\", \"stored_transposed\": true",
+       "cannot be stored apart as \"e.*\""},
   };
   for (const auto& [from, to, says] : rows) {
     auto text = good;

@@ -226,6 +226,78 @@ TEST(Weights, DeeperThanTheModel) {
   }
 }
 
+// A parameter of which files hold a tensor for each index of dim 0, such as an expert's, in every layout: written and
+// read by the parts' names, from a file and from a checkpoint.
+TEST(Weights, TensorsThatAreStoredApart) {
+  const auto full = at::arange(72, at::kDouble).view({3, 4, 6});
+  auto whole = shard::Placement::whole("m.up", {3, 4, 6});
+  whole.stored_apart = "m.experts.*.up";
+  const auto other = shard::Placement::whole("m.gate", {2});
+  const auto flat = [](shard::Placement of, std::int64_t begin, std::int64_t end) {
+    of.flat = shard::Range{begin, end};
+    return of;
+  };
+  const auto cut = [&](std::int64_t dim, std::vector<shard::Range> ranges) {
+    return shard::Placement(whole).cut(dim, std::move(ranges));
+  };
+  const auto both = cut(0, {{0, 1}, {2, 3}}).cut(2, {{1, 2}, {4, 6}});
+  const std::vector<shard::Placement> rows{whole,
+                                           cut(0, {{1, 3}}),
+                                           cut(1, {{0, 3}}),
+                                           both,
+                                           cut(0, {}),
+                                           flat(whole, 20, 50),
+                                           flat(whole, 24, 48),
+                                           flat(cut(0, {{1, 3}}), 0, 25),
+                                           flat(both, 5, 17)};
+  const TestFolder folder;
+  save_weights(folder / "model", {{whole, full}, {other, at::full({2}, 7.0)}}, {}, alone());
+  CheckpointContents contents;
+  contents.record.progress.global_step = 4;
+  contents.weights = {{whole, full}, {other, at::full({2}, 7.0)}};
+  save_checkpoint(folder / "run", contents, 1, alone());
+  const SafeTensors written(folder / "model/model.safetensors");
+  EXPECT_EQ(written.names(),
+            (std::vector<std::string>{"m.experts.0.up", "m.experts.1.up", "m.experts.2.up", "m.gate"}));
+  EXPECT_TRUE(at::equal(written.read("m.experts.1.up"), full[1]));
+  std::vector<NamedValue> wrapped{{"module.m.gate", at::full({2}, 7.0)}};
+  for (std::int64_t i = 0; i < 3; ++i) wrapped.push_back({fmt::format("module.m.experts.{}.up", i), full[i]});
+  write_safetensors(folder / "wrapped.safetensors", wrapped);
+
+  for (const auto& placement : rows)
+    for (const auto& path :
+         {folder / "model", folder / "run/checkpoints/step-00000004", folder / "wrapped.safetensors"}) {
+      const std::vector<nn::Parameter> parameters{
+          {"m.gate", at::full({2}, -1.0, at::kDouble).requires_grad_(), other},
+          {"m.up", at::full(placement.local_shape(), -1.0, at::kDouble).requires_grad_(), placement}};
+      load_weights(path, parameters, "", Log());
+      EXPECT_TRUE(at::equal(parameters[1].value, placement.slice(full)))
+          << path << ", " << fmt::format("{}", fmt::join(placement.local_shape(), " x "));
+      EXPECT_TRUE(parameters[1].value.requires_grad() && parameters[1].value.is_leaf());
+    }
+
+  const auto refused = [&](const std::string& path, const std::vector<std::string>& says) {
+    for (const auto& placement : {whole, cut(0, {{0, 1}})}) {  // the second has no elements of the parts in question
+      const std::vector<nn::Parameter> parameters{{"m.gate", at::full({2}, -1.0, at::kDouble), other},
+                                                  {"m.up", at::full(placement.local_shape(), -1.0), placement}};
+      expect_error([&] { load_weights(path, parameters, "", Log()); }, says);
+      EXPECT_EQ(parameters[0].value.max().item<double>(), -1) << "nothing may change when something does not fit";
+    }
+  };
+  auto parts = wrapped;
+  parts.erase(parts.begin() + 2);
+  write_safetensors(folder / "missing.safetensors", parts);
+  refused(folder / "missing.safetensors", {"1 tensor missing: m.experts.1.up"});
+  parts = wrapped;
+  parts[2].value = parts[2].value.t();
+  write_safetensors(folder / "shape.safetensors", parts);
+  refused(folder / "shape.safetensors", {"1 do not fit: m.experts.1.up [4, 6] (the file has", "[6, 4])"});
+  parts = wrapped;
+  parts.push_back({"module.m.experts.3.up", full[0]});
+  write_safetensors(folder / "more.safetensors", parts);
+  refused(folder / "more.safetensors", {"of layers that this model does not have: ", "m.experts.3.up"});
+}
+
 TEST(Weights, NewHeadForOtherLabels) {
   const TestFolder folder;
   auto full = full_model();
