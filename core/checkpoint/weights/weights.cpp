@@ -1,7 +1,6 @@
 #include "core/checkpoint/weights/weights.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/equal.h>
 #include <ATen/ops/isfinite.h>
 #include <c10/core/ScalarType.h>
 #include <fmt/ranges.h>
@@ -15,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/checkpoint/formats/safetensors.h"
+#include "core/checkpoint/weights/redundant_tensors.h"
 #include "core/checkpoint/weights/stored_names.h"
 #include "core/checkpoint/weights/unused_tensors.h"
 #include "core/checkpoint/weights/weights_source.h"
@@ -165,82 +165,6 @@ void fill_parameters(const std::vector<Fit>& fits, const nn::Parameter* end, con
   }
 }
 
-/// The file's tensor is a copy that no parameter of the model takes.
-struct Copy {
-  const nn::RedundantTensor* row;
-  StoredTensor stored;
-};
-
-[[noreturn]] void refuse_copy(const Copy& copy, const std::string& original, const std::string& where) {
-  throw ConfigError(fmt::format("{}: the tensors \"{}\" and \"{}\"{} differ, but this model uses one for both; {}",
-                                copy.stored.file->path(), copy.stored.name, original, where,
-                                copy.row->remedy.empty()
-                                    ? "remove the first from the file to use the second alone, or choose other weights"
-                                    : copy.row->remedy));
-}
-
-/// What the file has of tensors that the model does not need.
-class RedundantTensors {
- public:
-  RedundantTensors(const WeightsSource& source, const StoredNames& names, const OtherTensors& others)
-      : source_(source), names_(names), others_(others) {}
-
-  /// Whether the model needs no tensor of this name. @throws ConfigError for a copy that differs from its original
-  bool covers(const std::string& name) {
-    const auto found = std::find_if(others_.redundant.begin(), others_.redundant.end(), [&](const auto& row) {
-      return row.matches(name) || (!row.copy_of.empty() && names_.find(row.stored).name == name);
-    });
-    if (found == others_.redundant.end()) return false;
-    if (found->copy_of.empty()) return true;
-    const Copy copy{&*found, {.file = source_.file_of(name), .name = name}};
-    const auto original = names_.find(found->copy_of);
-    if (original.file == nullptr) {
-      if (others_.are_adapters) of_base_.push_back(copy);
-      return others_.are_adapters;
-    }
-    const auto all_of = [](const StoredTensor& tensor) {
-      return tensor.read(shard::Placement::whole(tensor.name, tensor.info().shape));
-    };
-    if (copy.stored.info().shape != original.info().shape || !at::equal(all_of(copy.stored), all_of(original)))
-      refuse_copy(copy, original.name, "");
-    return true;
-  }
-
-  /// PEFT's model keeps the base model's tensor where its file has only one of two that are tied.
-  /// @throws ConfigError
-  void check_adapters() const {
-    if (!others_.are_adapters) return;
-    for (const auto& row : others_.redundant) {
-      if (row.copy_of.empty()) continue;
-      const auto original = names_.find(row.copy_of), copy = names_.find(row.stored);
-      if (original.file != nullptr && copy.file == nullptr)
-        throw ConfigError(fmt::format(
-            "{}: has \"{}\" but not \"{}\", for which PEFT takes the base model's values; this model uses one tensor "
-            "for both: train both in PEFT with ensure_weight_tying, or load the model that PEFT merges",
-            original.file->path(), original.name, copy.name));
-    }
-  }
-
-  /// Copies in a file of adapters are compared with the base model's originals, which are loaded.
-  /// @throws ConfigError
-  void check_copies(const std::vector<nn::Parameter>& parameters) const {
-    for (const auto& copy : of_base_)
-      for (const auto& parameter : parameters)
-        if (parameter.name == copy.row->copy_of) {
-          const auto& value = parameter.value;
-          const bool same = copy.stored.info().shape == parameter.placement.stored_shape() &&
-                            at::equal(copy.stored.read(parameter.placement).to(value.options()), value);
-          if (!same) refuse_copy(copy, parameter.name, " of the base model");
-        }
-  }
-
- private:
-  const WeightsSource& source_;
-  const StoredNames& names_;
-  const OtherTensors& others_;
-  std::vector<Copy> of_base_;
-};
-
 /// Says how the weights were read where that is not plain.
 void describe(const Fits& found, const StoredNames& names, const std::vector<std::string>& unused,
               const std::string& path, const Log& log) {
@@ -352,7 +276,7 @@ void load_weights(const std::string& folder_or_file, std::vector<nn::Parameter> 
     kinds.insert(without_numbers(name));
   }
   std::vector<std::string> unused;
-  RedundantTensors redundant(source, names, others);
+  RedundantTensors redundant(source, names, others.redundant, others.are_adapters);
   for (auto& name : source.names())
     if (found.known.count(name) == 0 && !redundant.covers(name)) unused.push_back(std::move(name));
   redundant.check_adapters();
