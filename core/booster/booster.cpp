@@ -16,7 +16,6 @@
 #include "core/base/trace.h"
 #include "core/booster/buffers.h"
 #include "core/booster/precision.h"
-#include "core/booster/task_criterion.h"
 #include "core/booster/torch_optimizer.h"
 #include "core/comm/flight/recorder.h"
 #include "core/config/table.h"
@@ -186,8 +185,7 @@ Boosted Booster::boost(BoostInputs inputs) {
                                                         std::min(steps, train.max_steps.value_or(steps)));
   boost_model(std::move(inputs.source), options, run);
   run.loader = std::make_unique<data::Loader>(std::move(inputs.data), training_options(run));
-  const TaskCriterion of_task(run.task, run.sharded_logits.cross_entropy);
-  run.criterion = {of_task, of_task.overwriting()};
+  run.criterion = training_criterion(run.task, run.sharded_logits.cross_entropy);
   return run;
 }
 

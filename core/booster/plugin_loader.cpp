@@ -7,7 +7,9 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <optional>
+#include <sstream>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -20,25 +22,12 @@ namespace {
 /// The ELF note of a plugin (contract C7) says what it was built with. It is read before dlopen(), because an outdated
 /// plugin can fail on an undefined symbol before any of its code could check versions. The text of the note:
 /// "abi=1;trireme=0.1.0;torch=2.11.0;compiler=g++ 12.2".
-struct PluginNote {
-  std::string abi, trireme, torch, compiler;
-  friend bool operator==(const PluginNote&, const PluginNote&) = default;
-};
+using PluginNote = std::map<std::string, std::string>;
 
 PluginNote parse(const std::string& text) {
   PluginNote note;
-  std::size_t at = 0;
-  while (at < text.size()) {
-    const auto end = std::min(text.find(';', at), text.size());
-    const auto item = text.substr(at, end - at);
-    const auto equals = item.find('=');
-    const auto key = item.substr(0, equals), value = equals == std::string::npos ? "" : item.substr(equals + 1);
-    if (key == "abi") note.abi = value;
-    if (key == "trireme") note.trireme = value;
-    if (key == "torch") note.torch = value;
-    if (key == "compiler") note.compiler = value;
-    at = end + 1;
-  }
+  std::istringstream items(text);
+  for (std::string key, value; std::getline(items, key, '=') && std::getline(items, value, ';');) note[key] = value;
   return note;
 }
 
@@ -144,15 +133,14 @@ std::string plugin_path(const std::string& name_or_path) {
 /// Compares the versions that the file was built with to those of this libtrireme. @throws ConfigError
 static void refuse_mismatch(const std::string& path) {
   const auto theirs = read_note(path), ours = own_note();
-  const auto compare = [&](const char* what, const std::string& a, const std::string& b) {
-    if (a != b)
+  for (const auto& [key, what] : {std::pair{"abi", "plugin ABI"}, std::pair{"trireme", "Trireme"},
+                                  std::pair{"torch", "LibTorch"}, std::pair{"compiler", "compiler"}}) {
+    const auto found = theirs.find(key);
+    const auto built_for = found == theirs.end() ? "(none)" : found->second;
+    if (const auto& own = ours.at(key); built_for != own)
       throw ConfigError(fmt::format("{}: built for {} {}, but this is {} {}; rebuild it against this Trireme", path,
-                                    what, a.empty() ? "(none)" : a, what, b));
-  };
-  compare("plugin ABI", theirs.abi, ours.abi);
-  compare("Trireme", theirs.trireme, ours.trireme);
-  compare("LibTorch", theirs.torch, ours.torch);
-  compare("compiler", theirs.compiler, ours.compiler);
+                                    what, built_for, what, own));
+  }
 }
 
 void* load_function(const std::string& path, const std::string& key, const std::string& what, const char* function) {
@@ -181,12 +169,9 @@ void* load_function(const std::string& path, const std::string& key, const std::
 std::vector<std::string> plugin_folders() {
   std::vector<std::string> folders;
   if (const char* path = std::getenv("TRIREME_PLUGIN_PATH")) {
-    std::string all = path;
-    for (std::size_t at = 0; at <= all.size();) {
-      const auto end = std::min(all.find(':', at), all.size());
-      if (end > at) folders.push_back(all.substr(at, end - at));
-      at = end + 1;
-    }
+    std::istringstream all(path);
+    for (std::string folder; std::getline(all, folder, ':');)
+      if (!folder.empty()) folders.push_back(folder);
   }
   folders.push_back((own_folder() / "trireme" / "plugins").lexically_normal().string());
   return folders;

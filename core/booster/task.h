@@ -106,6 +106,10 @@ struct TaskKind {
   [[nodiscard]] const std::string& name() const { return make.name(); }
 };
 
+/// The loss of a task in training. `sharded`: computes the cross-entropy of logits of which the ranks hold parts; null
+/// if they are complete.
+Criterion training_criterion(std::shared_ptr<const Task> task, nn::CrossEntropy sharded);
+
 /// A task without metrics. Each sample has the weight 1, unless `weight` says otherwise (see Task::weight()).
 std::shared_ptr<const Task> task_of(Criterion criterion, std::function<at::Tensor(const data::Batch&)> weight = {});
 

@@ -11,8 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "core/optim/hybrid_adam.h"
-#include "core/optim/sgd.h"
+#include "core/optim/optimizers.h"
 
 namespace trireme {
 namespace {

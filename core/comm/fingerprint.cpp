@@ -1,9 +1,14 @@
 #include "core/comm/fingerprint.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
+
+#include "core/base/error.h"
 
 namespace trireme::comm {
 namespace {
@@ -21,23 +26,26 @@ std::string_view view(const std::array<char, N>& text) {
 
 }  // namespace
 
-void Fingerprint::set_op(std::string_view name) { put_text(op, name); }
-void Fingerprint::set_reduction(std::string_view name) { put_text(reduction, name); }
-void Fingerprint::set_dtype(std::string_view name) { put_text(dtype, name); }
-
-void Fingerprint::set_sizes(std::span<const std::int64_t> of) {
-  dimensions = static_cast<std::int32_t>(of.size());
-  for (std::size_t i = 0; i < sizes.size() && i < of.size(); ++i) sizes[i] = of[i];
+Fingerprint::Fingerprint(const flight::Call& call, bool may_be_uneven)
+    : root(call.root),
+      dimensions(static_cast<std::int32_t>(call.sizes.size())),
+      elements(call.elements),
+      sequence(call.sequence),
+      uneven(may_be_uneven ? 1 : 0) {
+  put_text(op, call.op);
+  put_text(dtype, call.dtype);
+  std::copy_n(call.sizes.begin(), std::min(sizes.size(), call.sizes.size()), sizes.begin());
 }
+
+void Fingerprint::set_reduction(std::string_view name) { put_text(reduction, name); }
 
 std::string Fingerprint::text() const {
   std::string out(view(op));
   if (reduction[0] != '\0') out += fmt::format(" ({})", view(reduction));
   if (dtype[0] != '\0') {
-    out += " of [";
-    const auto shown = std::min<std::size_t>(static_cast<std::size_t>(std::max(dimensions, 0)), sizes.size());
-    for (std::size_t i = 0; i < shown; ++i) out += fmt::format("{}{}", i == 0 ? "" : ", ", sizes[i]);
-    out += fmt::format("{}] {}", static_cast<std::size_t>(dimensions) > shown ? ", ..." : "", view(dtype));
+    const auto all = static_cast<std::size_t>(std::max(dimensions, 0)), shown = std::min(all, sizes.size());
+    out += fmt::format(" of [{}{}] {}", fmt::join(std::span(sizes).first(shown), ", "), all > shown ? ", ..." : "",
+                       view(dtype));
   }
   if (root >= 0) out += fmt::format(", root {}", root);
   return out;
@@ -68,6 +76,34 @@ std::string difference(const std::string& what, int rank, std::span<const Finger
       "{}: the ranks do not do the same: this rank calls {}, but {}; all ranks of a group must make the "
       "same calls in the same order, with the same shapes and dtypes",
       what, own.text(), others);
+}
+
+StoreCheck::StoreCheck(c10::intrusive_ptr<c10d::Store> store, std::string axis, int rank, std::vector<int> ranks)
+    : store_(std::move(store)), axis_(std::move(axis)), rank_(rank), ranks_(std::move(ranks)) {}
+
+void StoreCheck::compare(const Fingerprint& own) {
+  const auto key = [this](std::uint64_t number, std::size_t rank) { return fmt::format("check/{}/{}", number, rank); };
+  const auto what = fmt::format("{} (sequence {}) of group {}, rank {} of {}", own.op.data(), own.sequence, axis_,
+                                rank_, ranks_.size());
+  const auto me = static_cast<std::size_t>(rank_);
+  ++number_;
+  std::vector<Fingerprint> all(ranks_.size());
+  std::size_t at = 0;
+  try {
+    const auto* bytes = reinterpret_cast<const std::uint8_t*>(&own);
+    store_->set(key(number_, me), std::vector<std::uint8_t>(bytes, bytes + sizeof own));
+    for (; at < all.size(); ++at) {
+      const auto said = store_->get(key(number_, at));
+      if (said.size() != sizeof own) throw CommError(fmt::format("{}: rank {} is of another version", what, at));
+      std::memcpy(&all[at], said.data(), sizeof own);
+    }
+    // All ranks have come to this operation, so they have read the one before the last.
+    if (number_ > 2) store_->deleteKey(key(number_ - 2, me));
+  } catch (const c10::Error& error) {
+    throw CommError(fmt::format("{}: rank {} (world rank {}) did not come to this operation ({})", what, at,
+                                at < ranks_.size() ? ranks_[at] : -1, error.what_without_backtrace()));
+  }
+  if (const auto text = difference(what, rank_, all, ranks_); !text.empty()) throw CommError(text);
 }
 
 }  // namespace trireme::comm

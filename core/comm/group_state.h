@@ -1,5 +1,5 @@
-// The implementation of Group: its checks, and the dispatch of a call to the backend of the tensor's device. Going
-// through the c10d dispatcher would add some microseconds per call and nothing else. Private to core/comm.
+// The implementation of Group and Work: the checks, and the dispatch of a call to the backend of the tensor's device.
+// Going through the c10d dispatcher would add some microseconds per call and nothing else. Private to core/comm.
 #pragma once
 
 #include <ATen/ops/empty.h>
@@ -8,18 +8,27 @@
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <utility>
 #include <vector>
 
 #include "core/base/error.h"
 #include "core/base/trace.h"
 #include "core/comm/group.h"
-#include "core/comm/work.h"
 
 namespace trireme::comm {
 
 using Tensors = std::vector<at::Tensor>;
 using BackendPtr = c10::intrusive_ptr<c10d::Backend>;
+
+struct Work::State {
+  std::vector<c10::intrusive_ptr<c10d::Work>> works;  ///< an entry may be null: complete
+  double start_time = 0;                              ///< when it started, if it is traced; else 0
+  std::string track{}, span_name{};
+  std::string what;  ///< "all_reduce of group dp", for errors that are not Trireme's
+  /// {copy that the backend fills, the caller's tensor}: copied back when complete.
+  std::vector<std::pair<at::Tensor, at::Tensor>> copy_back;
+};
 
 /// What CommStats records for one call.
 struct Payload {
@@ -28,11 +37,8 @@ struct Payload {
   double wire_factor;
 };
 
-inline Payload payload(const at::Tensor& tensor, double wire_factor, std::int64_t times = 1) {
-  return {tensor.numel() * times, static_cast<std::int64_t>(tensor.nbytes()) * times, wire_factor};
-}
-
-inline Payload payload(const Tensors& tensors, double wire_factor) {
+/// Of one tensor, or of a list.
+inline Payload payload(at::TensorList tensors, double wire_factor) {
   Payload sum{0, 0, wire_factor};
   for (const auto& tensor : tensors) {
     sum.elements += tensor.numel();

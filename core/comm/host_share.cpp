@@ -40,28 +40,28 @@ bool same_user(const FileDescriptor& peer) {
   return getsockopt(peer.get(), SOL_SOCKET, SO_PEERCRED, &who, &length) == 0 && who.uid == geteuid();
 }
 
-bool send_all(const FileDescriptor& to, const void* data, std::size_t bytes) {
-  const auto* at = static_cast<const char*>(data);
-  while (bytes > 0) {
-    const auto sent = send(to.get(), at, bytes, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent <= 0) return false;
-    at += sent;
-    bytes -= static_cast<std::size_t>(sent);
+/// Calls transfer(done, left) until all bytes have been sent or received.
+template <class Transfer>
+bool transfer_all(std::size_t bytes, Transfer transfer) {
+  for (std::size_t done = 0; done < bytes;) {
+    const auto moved = transfer(done, bytes - done);
+    if (moved < 0 && errno == EINTR) continue;
+    if (moved <= 0) return false;
+    done += static_cast<std::size_t>(moved);
   }
   return true;
 }
 
+bool send_all(const FileDescriptor& to, const void* data, std::size_t bytes) {
+  return transfer_all(bytes, [&](std::size_t done, std::size_t left) {
+    return send(to.get(), static_cast<const char*>(data) + done, left, MSG_NOSIGNAL);
+  });
+}
+
 bool receive_all(const FileDescriptor& from, void* data, std::size_t bytes) {
-  auto* at = static_cast<char*>(data);
-  while (bytes > 0) {
-    const auto got = recv(from.get(), at, bytes, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    at += got;
-    bytes -= static_cast<std::size_t>(got);
-  }
-  return true;
+  return transfer_all(bytes, [&](std::size_t done, std::size_t left) {
+    return recv(from.get(), static_cast<char*>(data) + done, left, 0);
+  });
 }
 
 /// Sends the text to `others` ranks, then returns.

@@ -1,6 +1,8 @@
-// How ranks find each other before a transport exists, and agree through a key-value store.
+// How ranks find each other before a transport exists, in key-value stores, and agree through them.
 // Private to core/comm.
 #pragma once
+
+#include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
 #include <functional>
@@ -24,6 +26,17 @@ struct Address {
 /// (the loopback address when all ranks are on it) and port 0, which means any free port.
 /// @throws ConfigError when MASTER_PORT is not a port number.
 Address address_of_rank_0(const LaunchInfo& info);
+
+/// The store at MASTER_ADDR and MASTER_PORT, which torchrun and our own launchers set. Torchrun's agent may serve it
+/// (TORCHELASTIC_USE_AGENT_STORE); else rank 0 does, on the listening socket TRIREME_STORE_FD if its launcher passed
+/// one, so that no other process can take the port. Each call of a process returns keys of their own, so all ranks make
+/// the same calls.
+/// @throws ConfigError when the variables are missing or wrong, CommError when rank 0 cannot be reached in time.
+c10::intrusive_ptr<c10d::Store> launcher_store(const LaunchInfo& info, std::chrono::milliseconds timeout);
+
+/// A store that rank 0 serves. `share_address` returns rank 0's address on all ranks. @throws CommError.
+c10::intrusive_ptr<c10d::Store> shared_store(const LaunchInfo& info, std::chrono::milliseconds timeout,
+                                             const std::function<Address(const Address&)>& share_address);
 
 /// Computes rank 0's answer from the texts of all ranks, in rank order.
 using Answer = std::function<std::string(const std::vector<std::string>&)>;

@@ -1,13 +1,12 @@
 #include "core/comm/topology.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <utility>
 
+#include "core/base/cores.h"
 #include "core/base/environment.h"
 
 namespace trireme::comm {
@@ -15,13 +14,13 @@ namespace {
 
 /// @throws ConfigError, which names two ranks on different hosts.
 void check_on_one_host(const std::vector<RankLocation>& locations) {
-  const auto host_name = [](const RankLocation& location) { return location.host.substr(0, location.host.find(' ')); };
+  const auto name_of = [](const RankLocation& location) { return location.host.substr(0, location.host.find(' ')); };
   const auto& first = locations.front();
   for (std::size_t rank = 1; rank < locations.size(); ++rank)
     if (locations[rank].host != first.host)
-      throw several_hosts_need_mpi(fmt::format("rank 0 is on host {} and rank {} on host {}", host_name(first), rank,
-                                               host_name(locations[rank])),
-                                   locations.size());
+      throw several_hosts_need_mpi(
+          fmt::format("rank 0 is on host {} and rank {} on host {}", name_of(first), rank, name_of(locations[rank])),
+          locations.size());
 }
 
 }  // namespace
@@ -44,11 +43,7 @@ Topology Topology::parse(const std::string& text) {
 
 std::string host_identity() {
   if (const auto given = environment("TRIREME_HOST_IDENTITY"); !given.empty()) return given;
-  char name[256] = {};
-  if (gethostname(name, sizeof name - 1) != 0) name[0] = '\0';
-  std::string boot;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), boot);
-  return fmt::format("{} {}", static_cast<const char*>(name), boot);
+  return fmt::format("{} {}", host_name(), line_of("/proc/sys/kernel/random/boot_id"));
 }
 
 ConfigError several_hosts_need_mpi(const std::string& where, std::size_t ranks) {

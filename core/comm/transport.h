@@ -65,25 +65,15 @@ struct NcclOptions {
   c10::intrusive_ptr<c10d::Store> store;  ///< in which the ranks meet
 };
 
-/// libtrireme_cuda.so, loaded only when CUDA is used, because it loads LibTorch's CUDA library. It is never unloaded.
-class CudaLibrary {
- public:
-  /// @throws ConfigError when the library is not beside libtrireme.so or cannot be loaded.
-  static CudaLibrary load();
+/// The functions of libtrireme_cuda.so, which it exports through one C symbol.
+struct CudaLibrary {
   /// Makes a device the calling thread's current one. Returns its PCI address, by which NCCL distinguishes devices.
-  std::string use(c10::Device device) const;
+  std::string (*use)(c10::Device device);
   /// @throws CommError.
-  std::unique_ptr<Transport> start_nccl(const NcclOptions& options) const;
-
-  /// The functions that the library exports through one C symbol.
-  struct Entry {
-    std::string (*use)(c10::Device);
-    std::unique_ptr<Transport> (*start_nccl)(const NcclOptions&);
-  };
-
- private:
-  explicit CudaLibrary(const Entry* entry) : entry_(entry) {}
-  const Entry* entry_;
+  std::unique_ptr<Transport> (*start_nccl)(const NcclOptions& options);
 };
+/// Loads it, only when CUDA is used, because it loads LibTorch's CUDA library. It is never unloaded.
+/// @throws ConfigError when the library is not beside libtrireme.so or cannot be loaded.
+const CudaLibrary& load_cuda_library();
 
 }  // namespace trireme::comm

@@ -1,34 +1,20 @@
-#include "core/comm/work.h"
-
 #include <c10/util/Exception.h>
+#include <c10/util/ScopeExit.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <exception>
 
 #include "core/base/error.h"
 #include "core/base/trace.h"
+#include "core/comm/group_state.h"
 
 namespace trireme::comm {
 namespace {
 
 std::atomic<std::int64_t> waited_ns{0};
-
-/// Adds its lifetime to the time in waits.
-class TimedWait {
- public:
-  TimedWait() = default;
-  ~TimedWait() {
-    const auto time = std::chrono::steady_clock::now() - begin_;
-    waited_ns.fetch_add(std::chrono::nanoseconds(time).count(), std::memory_order_relaxed);
-  }
-  TimedWait(const TimedWait&) = delete;
-  TimedWait& operator=(const TimedWait&) = delete;
-
- private:
-  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
-};
 
 }  // namespace
 
@@ -60,7 +46,10 @@ Work::~Work() {
 void Work::wait() {
   if (!state_) return;
   const auto state = std::move(state_);
-  const TimedWait timed;
+  const auto timed = c10::make_scope_exit([begin = std::chrono::steady_clock::now()] {
+    const std::chrono::nanoseconds time = std::chrono::steady_clock::now() - begin;
+    waited_ns.fetch_add(time.count(), std::memory_order_relaxed);
+  });
   try {
     for (auto& work : state->works)
       if (work) work->wait();

@@ -16,9 +16,9 @@
 #include "core/base/cores.h"
 #include "core/base/error.h"
 #include "core/comm/devices.h"
+#include "core/comm/flight/failure.h"
 #include "core/comm/flight/recorder.h"
-#include "core/comm/flight/termination.h"
-#include "core/comm/store.h"
+#include "core/comm/meeting.h"
 #include "core/comm/topology.h"
 #include "core/comm/transport.h"
 
@@ -153,10 +153,10 @@ std::unique_ptr<World> World::start(const LaunchInfo& info, const WorldOptions& 
                            : c10::Device(c10::kCPU);
   const auto binding = cuda && options.bind ? bind_near_gpu(info) : "";  // before threads of CUDA and NCCL start
   // Loaded before LibTorch is asked about CUDA, because it would cache the answer that there is none.
-  std::optional<CudaLibrary> library;
+  const CudaLibrary* library = nullptr;
   RankLocation location{host_identity(), ""};
   if (cuda) {
-    library = CudaLibrary::load();
+    library = &load_cuda_library();
     location.device = library->use(device);  // needed for every backend
   }
   const auto made = [&](std::string transport, std::unique_ptr<Transport> cpu, std::unique_ptr<Transport> nccl,

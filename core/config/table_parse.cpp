@@ -52,22 +52,17 @@ const char* kind_of(const toml::node& node) {
 
 // A list with elements of one kind: integers, numbers (integers count as numbers) or strings. nullopt: another list.
 std::optional<FieldValue> list_of(const toml::array& array) {
-  const auto all = [&](auto accepts) { return std::all_of(array.begin(), array.end(), accepts); };
-  if (all([](const toml::node& node) { return node.is_integer(); })) {
-    std::vector<std::int64_t> out;
-    for (const auto& node : array) out.push_back(*node.value<std::int64_t>());
+  const auto all = [&](auto accepts) {
+    return std::all_of(array.begin(), array.end(), [&](const toml::node& node) { return (node.*accepts)(); });
+  };
+  const auto as_list_of = [&]<class T>(T) {
+    std::vector<T> out;
+    for (const auto& node : array) out.push_back(*node.value<T>());
     return out;
-  }
-  if (all([](const toml::node& node) { return node.is_number(); })) {
-    std::vector<double> out;
-    for (const auto& node : array) out.push_back(*node.value<double>());
-    return out;
-  }
-  if (all([](const toml::node& node) { return node.is_string(); })) {
-    std::vector<std::string> out;
-    for (const auto& node : array) out.push_back(*node.value<std::string>());
-    return out;
-  }
+  };
+  if (all(&toml::node::is_integer)) return as_list_of(std::int64_t());
+  if (all(&toml::node::is_number)) return as_list_of(double());
+  if (all(&toml::node::is_string)) return as_list_of(std::string());
   return std::nullopt;
 }
 

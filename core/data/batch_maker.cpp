@@ -87,7 +87,7 @@ void check_declared(const nn::NamedTensors& tensors, const std::vector<nn::Sampl
 
 }  // namespace
 
-BatchMaker::BatchMaker(std::shared_ptr<Dataset> dataset, Options options)
+BatchMaker::BatchMaker(std::shared_ptr<Dataset> dataset, LoaderOptions options)
     : dataset_(std::move(dataset)),
       options_(std::move(options)),
       rows_(dataset_->rows()),
@@ -100,7 +100,7 @@ BatchMaker::BatchMaker(std::shared_ptr<Dataset> dataset, Options options)
     for (auto& target : dataset_->combined_targets()) spec_.targets.push_back(std::move(target));
   for (const auto& input : spec_.inputs) {
     if (needs(input)) inputs_.push_back(input);
-    if (needs(input) || options_.reads_all) read_names_.push_back(input.name);
+    if (needs(input) || options_.exchange) read_names_.push_back(input.name);
   }
   if (rows_ == nullptr) return;
   std::vector<std::string> first;

@@ -20,6 +20,7 @@
 
 #include "core/data/batch.h"
 #include "core/data/dataset.h"
+#include "core/data/loader_options.h"
 #include "core/data/rows.h"
 #include "core/shard/placement.h"
 
@@ -75,17 +76,9 @@ struct RawBatch {
 
 class BatchMaker {
  public:
-  struct Options {
-    std::optional<std::vector<std::string>> needed{};  ///< LoaderOptions::needed
-    std::vector<std::string> side_inputs{};            ///< LoaderOptions::side_inputs
-    bool reads_all = false;                            ///< reads inputs that are not needed here, for other ranks
-    bool strict = false;                               ///< LoaderOptions::strict
-    bool augment = false;                              ///< LoaderOptions::augment
-    at::ScalarType dtype = at::kFloat;                 ///< of floating-point tensors
-    c10::Device device = at::kCPU;                     ///< of the batches
-  };
+  /// With an exchange, it also reads inputs that are not needed here, for other ranks.
   /// @throws UsageError for a data set with combined targets and without rows
-  BatchMaker(std::shared_ptr<Dataset> dataset, Options options);
+  BatchMaker(std::shared_ptr<Dataset> dataset, LoaderOptions options);
 
   /// Each sample is combined with the next one, so a batch needs one more sample than it has.
   [[nodiscard]] bool combines() const { return combines_; }
@@ -115,7 +108,7 @@ class BatchMaker {
   void add_remote_inputs(Batch& batch, std::int64_t size) const;
 
   std::shared_ptr<Dataset> dataset_;
-  Options options_;
+  LoaderOptions options_;
   RowSamples* rows_;
   bool combines_;
   DeviceCopy device_copy_;

@@ -46,13 +46,7 @@ struct Loader::State {
       : dataset(std::move(set)),
         options(std::move(opts)),
         sampler(sampler_options(*dataset, options)),
-        maker(dataset, {.needed = options.needed,
-                        .side_inputs = options.side_inputs,
-                        .reads_all = options.exchange != nullptr,
-                        .strict = options.strict,
-                        .augment = options.augment,
-                        .dtype = options.dtype,
-                        .device = options.device}) {}
+        maker(dataset, options) {}
 
   void plan_reads(Job& job);
   void work(std::size_t worker);

@@ -5,21 +5,23 @@
 #include <unistd.h>
 
 #include <array>
+#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
 #include <optional>
-#include <string_view>
+#include <sstream>
+#include <string>
 
+#include "core/base/environment.h"
 #include "core/base/error.h"
 
 namespace trireme {
 namespace {
 
 std::optional<std::string> variable(const char* name) {
-  const char* value = std::getenv(name);
-  if (value == nullptr || *value == '\0') return std::nullopt;
-  return value;
+  const auto value = environment(name);
+  return value.empty() ? std::nullopt : std::optional(value);
 }
 
 /// A non-negative number from the environment. @throws ConfigError when the launcher's other variables are set and this
@@ -32,13 +34,12 @@ int number(const char* launcher, const char* name) {
                     "or start with {} itself",
                     launcher, name, launcher));
   int value = 0;
-  for (const char c : *text) {
-    if (c < '0' || c > '9' || value > 100'000'000)
-      throw ConfigError(
-          fmt::format("{}={}: {} sets this to a whole number; was it exported by hand?", name, *text, launcher));
-    value = value * 10 + (c - '0');
-  }
-  return value;
+  const auto* end = text->data() + text->size();
+  if (const auto [rest, error] = std::from_chars(text->data(), end, value);
+      error == std::errc() && rest == end && value >= 0)
+    return value;
+  throw ConfigError(
+      fmt::format("{}={}: {} sets this to a whole number; was it exported by hand?", name, *text, launcher));
 }
 
 int number_or(const char* launcher, const char* name, int fallback) {
@@ -46,12 +47,10 @@ int number_or(const char* launcher, const char* name, int fallback) {
 }
 
 /// The entry of one node in Slurm's list of tasks per node, "4(x2),3".
-int tasks_on_node(std::string_view list, int node, int fallback) {
+int tasks_on_node(const std::string& list, int node, int fallback) {
   int at = 0;
-  while (!list.empty()) {
-    const auto comma = list.find(',');
-    const std::string entry(list.substr(0, comma));
-    list = comma == std::string_view::npos ? std::string_view{} : list.substr(comma + 1);
+  std::istringstream entries(list);
+  for (std::string entry; std::getline(entries, entry, ',');) {
     int tasks = 0, times = 1;
     if (std::sscanf(entry.c_str(), "%d(x%d)", &tasks, &times) < 1 || tasks < 1 || times < 1) return fallback;
     at += times;

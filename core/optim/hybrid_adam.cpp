@@ -1,10 +1,9 @@
-#include "core/optim/hybrid_adam.h"
-
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
 
+#include "core/optim/optimizers.h"
 #include "core/optim/slots.h"
 
 namespace trireme::optim {
@@ -15,16 +14,13 @@ struct AdamLists {
 };
 
 /// Learning rate and eps stay double up to the kernel, so float64 parameters are updated in true double precision.
-class HybridAdam final : public Optimizer {
+class HybridAdam final : public detail::SlotOptimizer {
  public:
-  HybridAdam(const HybridAdamOptions& options, double base_lr, double weight_decay, std::vector<ParamGroup> groups)
-      : Optimizer(std::move(groups)),
+  HybridAdam(const HybridAdamOptions& options, const OptimizerOptions& common, std::vector<ParamGroup> groups)
+      : SlotOptimizer(std::move(groups), {"exp_avg", "exp_avg_sq", "step"}),
         options_(options),
-        base_lr_(base_lr),
-        weight_decay_(weight_decay),
-        states_(groups_, {"exp_avg", "exp_avg_sq", "step"}) {
-    detail::check_slots(groups_);
-  }
+        text_(detail::description(options.adamw ? "HybridAdam(" : "HybridAdam(L2, ", common,
+                                  fmt::format(", betas {}/{}", options.betas[0], options.betas[1]), groups_)) {}
 
   void step(double lr, const at::Tensor& found_inf) override {
     const at::NoGradGuard no_grad;
@@ -57,17 +53,11 @@ class HybridAdam final : public Optimizer {
       });
     }
   }
-  std::vector<NamedState> state() override { return states_.all(groups_); }
-  [[nodiscard]] std::int64_t state_bytes() const override { return states_.bytes(); }
-  [[nodiscard]] std::string describe() const override {
-    return fmt::format("HybridAdam({}lr {}, betas {}/{}, weight decay {}{})", options_.adamw ? "" : "L2, ", base_lr_,
-                       options_.betas[0], options_.betas[1], weight_decay_, detail::special(groups_));
-  }
+  [[nodiscard]] std::string describe() const override { return text_; }
 
  private:
   HybridAdamOptions options_;
-  double base_lr_, weight_decay_;  ///< for describe()
-  detail::SlotStates states_;
+  std::string text_;
 };
 
 const Fields<HybridAdamOptions>& hybrid_adam_fields() {
@@ -87,10 +77,7 @@ const Fields<HybridAdamOptions>& hybrid_adam_fields() {
 }  // namespace
 
 OptimizerFactory hybrid_adam(HybridAdamOptions options) {
-  return {hybrid_adam_fields(), std::move(options),
-          [](const HybridAdamOptions& own, const OptimizerOptions& common, std::vector<ParamGroup> groups) {
-            return std::make_unique<HybridAdam>(own, common.lr, common.weight_decay, std::move(groups));
-          }};
+  return detail::factory_of<HybridAdam>(hybrid_adam_fields(), std::move(options));
 }
 OptimizerFactory hybrid_adam() { return hybrid_adam(HybridAdamOptions{}); }
 

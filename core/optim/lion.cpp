@@ -1,24 +1,19 @@
-#include "core/optim/lion.h"
-
 #include <ATen/TensorOperators.h>
 
+#include "core/optim/optimizers.h"
 #include "core/optim/slots.h"
-#include "core/optim/slotwise.h"
 
 namespace trireme::optim {
 namespace {
 
 class Lion final : public SlotwiseOptimizer {
  public:
-  Lion(LionOptions options, double base_lr, double weight_decay, std::vector<ParamGroup> groups)
+  Lion(const LionOptions& options, const OptimizerOptions& common, std::vector<ParamGroup> groups)
       : SlotwiseOptimizer(std::move(groups), {"exp_avg"}),
-        options_(std::move(options)),
-        base_lr_(base_lr),
-        weight_decay_(weight_decay) {}
-  [[nodiscard]] std::string describe() const override {
-    return fmt::format("Lion(lr {}, betas {}/{}, weight decay {}{})", base_lr_, options_.betas[0], options_.betas[1],
-                       weight_decay_, detail::special(groups_));
-  }
+        options_(options),
+        text_(detail::description("Lion(", common, fmt::format(", betas {}/{}", options.betas[0], options.betas[1]),
+                                  groups_)) {}
+  [[nodiscard]] std::string describe() const override { return text_; }
 
  protected:
   void update(at::Tensor& value, const at::Tensor& grad, std::vector<at::Tensor>& state, double lr,
@@ -31,7 +26,7 @@ class Lion final : public SlotwiseOptimizer {
 
  private:
   LionOptions options_;
-  double base_lr_, weight_decay_;
+  std::string text_;
 };
 
 }  // namespace
@@ -42,10 +37,7 @@ OptimizerFactory lion(LionOptions options) {
           .with("name", "lion")
           .add("betas", &LionOptions::betas, "The momentum's part in the update, and the decay rate of the momentum.",
                {.min = 0, .below = 1, .length = 2});
-  return {fields, std::move(options),
-          [](const LionOptions& own, const OptimizerOptions& common, std::vector<ParamGroup> groups) {
-            return std::make_unique<Lion>(own, common.lr, common.weight_decay, std::move(groups));
-          }};
+  return detail::factory_of<Lion>(fields, std::move(options));
 }
 
 }  // namespace trireme::optim

@@ -60,10 +60,6 @@ void LossScaler::update(const at::Tensor& found_inf) {
   skipped_.add_(found);
 }
 
-double LossScaler::scale_value() const { return enabled_ ? scale_.item<float>() : 1.0; }
-
-std::int64_t LossScaler::skipped_steps() const { return enabled_ ? skipped_.item<std::int64_t>() : 0; }
-
 at::Tensor LossScaler::state() const {
   if (!enabled_) return at::tensor({1.0, 0.0, 0.0, 0.0}, at::kDouble);
   return at::tensor(

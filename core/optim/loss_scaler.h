@@ -34,11 +34,9 @@ class LossScaler {
   at::Tensor unscale(const std::vector<at::Tensor>& gradients);
   /// Call after the step with the (reduced) found_inf.
   void update(const at::Tensor& found_inf);
-  /// Synchronises the host: for the console and checkpoints, not for use in a step.
-  [[nodiscard]] double scale_value() const;
-  [[nodiscard]] std::int64_t skipped_steps() const;
 
-  /// {scale, growth_tracker, hysteresis_left, skipped} as one float64 CPU tensor.
+  /// {scale, growth_tracker, hysteresis_left, skipped} as one float64 CPU tensor. Synchronises the host: for
+  /// checkpoints, not for use in a step.
   [[nodiscard]] at::Tensor state() const;
   void set_state(const at::Tensor& state);
 

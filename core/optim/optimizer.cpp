@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <sstream>
 #include <utility>
 
 #include "core/base/error.h"
@@ -19,11 +20,8 @@ std::vector<std::string> candidates(const std::vector<NamedTensor>& parameters) 
   std::set<std::string> out;
   for (const auto& parameter : parameters) {
     out.insert(parameter.name);
-    for (std::size_t begin = 0; begin <= parameter.name.size();) {
-      const auto end = std::min(parameter.name.find('.', begin), parameter.name.size());
-      out.insert(parameter.name.substr(begin, end - begin));
-      begin = end + 1;
-    }
+    std::istringstream parts(parameter.name);
+    for (std::string part; std::getline(parts, part, '.');) out.insert(part);
   }
   return {out.begin(), out.end()};
 }

@@ -1,9 +1,6 @@
 #include "core/optim/registry.h"
 
-#include "core/optim/curves.h"
-#include "core/optim/lion.h"
-#include "core/optim/sgd.h"
-#include "core/optim/trust_ratio.h"
+#include "core/optim/optimizers.h"
 
 namespace trireme::optim {
 

@@ -1,9 +1,8 @@
-#include "core/optim/sgd.h"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_sgd.h>
 
+#include "core/optim/optimizers.h"
 #include "core/optim/slots.h"
 
 namespace trireme::optim {
@@ -13,16 +12,12 @@ struct SgdLists {
   std::vector<at::Tensor> values, grads, buffers;
 };
 
-class Sgd final : public Optimizer {
+class Sgd final : public detail::SlotOptimizer {
  public:
-  Sgd(const SgdOptions& options, double base_lr, double weight_decay, std::vector<ParamGroup> groups)
-      : Optimizer(std::move(groups)),
+  Sgd(const SgdOptions& options, const OptimizerOptions& common, std::vector<ParamGroup> groups)
+      : SlotOptimizer(std::move(groups), keys_of(options)),
         options_(options),
-        base_lr_(base_lr),
-        weight_decay_(weight_decay),
-        states_(groups_, keys_of(options)) {
-    detail::check_slots(groups_);
-  }
+        text_(detail::description("SGD(", common, text_of(options), groups_)) {}
 
   void step(double lr, const at::Tensor& found_inf) override {
     const at::NoGradGuard no_grad;
@@ -54,21 +49,20 @@ class Sgd final : public Optimizer {
       });
     }
   }
-  std::vector<NamedState> state() override { return states_.all(groups_); }
-  [[nodiscard]] std::int64_t state_bytes() const override { return states_.bytes(); }
-  [[nodiscard]] std::string describe() const override {
-    std::string text = fmt::format("SGD(lr {}", base_lr_);
-    if (options_.momentum != 0)
-      text += fmt::format(", {}momentum {}", options_.nesterov ? "Nesterov " : "", options_.momentum);
-    if (options_.dampening != 0) text += fmt::format(", dampening {}", options_.dampening);
-    return text + fmt::format(", weight decay {}{})", weight_decay_, detail::special(groups_));
-  }
+  [[nodiscard]] std::string describe() const override { return text_; }
 
  private:
   static std::vector<std::string> keys_of(const SgdOptions& options) {
     if (options.momentum == 0) return {};
     if (options.dampening == 0) return {"momentum_buffer"};
     return {"momentum_buffer", "step"};
+  }
+  static std::string text_of(const SgdOptions& options) {
+    std::string text;
+    if (options.momentum != 0)
+      text += fmt::format(", {}momentum {}", options.nesterov ? "Nesterov " : "", options.momentum);
+    if (options.dampening != 0) text += fmt::format(", dampening {}", options.dampening);
+    return text;
   }
 
   /// Uses plain operations: the kernel's first-step flag applies to all tensors and must be known on the host.
@@ -88,8 +82,7 @@ class Sgd final : public Optimizer {
   }
 
   SgdOptions options_;
-  double base_lr_, weight_decay_;  ///< for describe()
-  detail::SlotStates states_;
+  std::string text_;
 };
 
 const Fields<SgdOptions>& sgd_fields() {
@@ -113,11 +106,6 @@ const Fields<SgdOptions>& sgd_fields() {
 
 }  // namespace
 
-OptimizerFactory sgd(SgdOptions options) {
-  return {sgd_fields(), options,
-          [](const SgdOptions& own, const OptimizerOptions& common, std::vector<ParamGroup> groups) {
-            return std::make_unique<Sgd>(own, common.lr, common.weight_decay, std::move(groups));
-          }};
-}
+OptimizerFactory sgd(SgdOptions options) { return detail::factory_of<Sgd>(sgd_fields(), options); }
 
 }  // namespace trireme::optim

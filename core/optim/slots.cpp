@@ -76,22 +76,24 @@ void Undo::finish() {
   for (auto& [now, old] : before_) now.copy_(now.where(skip_.eq(0), old));
 }
 
-void check_slots(const std::vector<ParamGroup>& groups) {
-  for (const auto& group : groups)
+SlotOptimizer::SlotOptimizer(std::vector<ParamGroup> groups, std::vector<std::string> state_keys)
+    : Optimizer(std::move(groups)), states_(groups_, std::move(state_keys)) {
+  for (const auto& group : groups_)
     for (const auto& slot : group.slots)
       TRIREME_CHECK(slot.value.defined() && slot.value.is_floating_point() && slot.value.is_non_overlapping_and_dense(),
                     "{}: optimizers update only dense floating-point tensors", slot.name);
 }
 
-std::string special(const std::vector<ParamGroup>& groups) {
-  std::string out;
+std::string description(std::string_view begin, const OptimizerOptions& common, std::string_view own,
+                        const std::vector<ParamGroup>& groups) {
+  auto out = fmt::format("{}lr {}{}, weight decay {}", begin, common.lr, own, common.weight_decay);
   for (const auto& group : groups) {
     if (group.label == "no_decay") out += fmt::format(", none on {} tensors", group.slots.size());
     if (group.label == "no_decay" || group.label == "decay") continue;
     out += fmt::format("; {}: lr x {}, weight decay {} on {}", group.label.substr(0, group.label.rfind(' ')),
                        group.lr_scale, group.weight_decay, text::quantity(group.slots.size(), "tensor"));
   }
-  return out;
+  return out + ")";
 }
 
 }  // namespace trireme::optim::detail

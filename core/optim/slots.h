@@ -6,6 +6,7 @@
 
 #include <map>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -85,11 +86,30 @@ class Undo {
   std::vector<std::pair<at::Tensor, at::Tensor>> before_;
 };
 
-/// @throws LogicError unless every value is dense and floating point.
-void check_slots(const std::vector<ParamGroup>& groups);
+/// An optimizer with state tensors for each slot.
+class SlotOptimizer : public Optimizer {
+ public:
+  std::vector<NamedState> state() final { return states_.all(groups_); }
+  [[nodiscard]] std::int64_t state_bytes() const final { return states_.bytes(); }
 
-/// What is special about the groups, with which describe() ends: ", none on 12 tensors" for weight decay; "; head: lr x
-/// 10, weight decay 0 on 2 tensors"; or "".
-std::string special(const std::vector<ParamGroup>& groups);
+ protected:
+  /// @throws LogicError unless every value is dense and floating point
+  SlotOptimizer(std::vector<ParamGroup> groups, std::vector<std::string> state_keys);
+  SlotStates states_;
+};
+
+/// How Trireme's optimizers describe themselves: "Lion(lr 0.1, betas 0.9/0.99, weight decay 0.1, none on 12 tensors)",
+/// where "Lion(" is `begin` and ", betas 0.9/0.99" is `own`. It ends with what is special about the groups.
+std::string description(std::string_view begin, const OptimizerOptions& common, std::string_view own,
+                        const std::vector<ParamGroup>& groups);
+
+/// A factory of optimizers of the class `Made`, which is made from (own options, OptimizerOptions, groups).
+template <class Made, class Options>
+OptimizerFactory factory_of(const Fields<Options>& fields, Options options) {
+  return {fields, std::move(options),
+          [](const Options& own, const OptimizerOptions& common, std::vector<ParamGroup> groups) {
+            return std::make_unique<Made>(own, common, std::move(groups));
+          }};
+}
 
 }  // namespace trireme::optim::detail

@@ -2,14 +2,7 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <utility>
-
 namespace trireme::optim {
-
-SlotwiseOptimizer::SlotwiseOptimizer(std::vector<ParamGroup> groups, std::vector<std::string> state_keys)
-    : Optimizer(std::move(groups)), states_(groups_, std::move(state_keys)) {
-  detail::check_slots(groups_);
-}
 
 void SlotwiseOptimizer::step(double lr, const at::Tensor& found_inf) {
   const at::NoGradGuard no_grad;
@@ -26,9 +19,5 @@ void SlotwiseOptimizer::step(double lr, const at::Tensor& found_inf) {
     }
   }
 }
-
-std::vector<NamedState> SlotwiseOptimizer::state() { return states_.all(groups_); }
-
-std::int64_t SlotwiseOptimizer::state_bytes() const { return states_.bytes(); }
 
 }  // namespace trireme::optim

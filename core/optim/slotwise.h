@@ -2,7 +2,6 @@
 // A program's own optimizer defines update(); examples/own_everything has one.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -11,24 +10,19 @@
 
 namespace trireme::optim {
 
-class SlotwiseOptimizer : public Optimizer {
+class SlotwiseOptimizer : public detail::SlotOptimizer {
  public:
   void step(double lr, const at::Tensor& found_inf = {}) final;
-  std::vector<NamedState> state() final;
-  [[nodiscard]] std::int64_t state_bytes() const final;
 
  protected:
   /// `state_keys`: the names of the state tensors that each slot has, zeros at first, with the shape and dtype of its
   /// value: {"square_avg"}; "step" is a float32 0-dim tensor. A slot may be a part of a parameter (contract of ZeRO),
   /// so that only updates by element are the same in every layout.
-  SlotwiseOptimizer(std::vector<ParamGroup> groups, std::vector<std::string> state_keys);
+  using SlotOptimizer::SlotOptimizer;
   /// Updates `value` and `state` (in the order of the keys) in place, without synchronising the host. Called without
   /// autograd. `lr`: of this slot's group.
   virtual void update(at::Tensor& value, const at::Tensor& grad, std::vector<at::Tensor>& state, double lr,
                       double weight_decay) const = 0;
-
- private:
-  detail::SlotStates states_;
 };
 
 }  // namespace trireme::optim

@@ -1,5 +1,3 @@
-#include "core/optim/trust_ratio.h"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/linalg_vector_norm.h>
@@ -10,13 +8,14 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/optim/optimizers.h"
 #include "core/optim/slots.h"
 
 namespace trireme::optim {
 namespace {
 
 /// The part that LAMB and LARS share.
-class TrustRatioOptimizer : public Optimizer {
+class TrustRatioOptimizer : public detail::SlotOptimizer {
  public:
   [[nodiscard]] bool needs_slice_sums() const final { return true; }
   at::Tensor slice_sums(const at::Tensor& found_inf) final {
@@ -59,13 +58,16 @@ class TrustRatioOptimizer : public Optimizer {
     pending_.clear();
     sums_ = at::Tensor();
   }
-  std::vector<NamedState> state() final { return states_.all(groups_); }
-  [[nodiscard]] std::int64_t state_bytes() const final { return states_.bytes(); }
+  [[nodiscard]] std::string describe() const final { return text_; }
 
  protected:
-  TrustRatioOptimizer(std::vector<ParamGroup> groups, std::vector<std::string> state_keys, bool always_adapt)
-      : Optimizer(std::move(groups)), states_(groups_, std::move(state_keys)), always_adapt_(always_adapt) {
-    detail::check_slots(groups_);
+  /// `begin`, `own`: of the description. @throws ConfigError when nothing has a trust ratio
+  TrustRatioOptimizer(std::vector<ParamGroup> groups, std::vector<std::string> state_keys, bool always_adapt,
+                      const OptimizerOptions& common, std::string_view begin, std::string_view own)
+      : SlotOptimizer(std::move(groups), std::move(state_keys)),
+        always_adapt_(always_adapt),
+        text_(detail::description(begin, common, own, groups_)) {
+    check_adapts(common);
   }
   /// Takes the gradient into `state` and returns the tensor whose norm is compared with the weight's.
   [[nodiscard]] virtual at::Tensor direction(const at::Tensor& value, const at::Tensor& grad,
@@ -84,23 +86,28 @@ class TrustRatioOptimizer : public Optimizer {
     std::vector<at::Tensor>* state;
     detail::Undo undo;
   };
-  detail::SlotStates states_;
+  /// Without weight decay nothing has a trust ratio, unless always_adapt says otherwise.
+  void check_adapts(const OptimizerOptions& common) const {
+    bool decays = always_adapt_ || common.weight_decay > 0;
+    for (const auto& group : common.groups) decays = decays || group.weight_decay.value_or(0) > 0;
+    if (!decays)
+      throw ConfigError(fmt::format(
+          "optimizer.name: \"{}\" scales only the updates of parameters with weight decay, and none has it; "
+          "set optimizer.weight_decay, or always_adapt = true",
+          common.method.name()));
+  }
   bool always_adapt_;
+  std::string text_;
   std::vector<Pending> pending_;
   at::Tensor sums_;  ///< of squares: {of the value, of the direction} by slot; undefined between steps
 };
 
 class Lamb final : public TrustRatioOptimizer {
  public:
-  Lamb(LambOptions options, double base_lr, double weight_decay, std::vector<ParamGroup> groups)
-      : TrustRatioOptimizer(std::move(groups), {"exp_avg", "exp_avg_sq", "step"}, options.always_adapt),
-        options_(std::move(options)),
-        base_lr_(base_lr),
-        weight_decay_(weight_decay) {}
-  [[nodiscard]] std::string describe() const override {
-    return fmt::format("LAMB(lr {}, betas {}/{}, weight decay {}{})", base_lr_, options_.betas[0], options_.betas[1],
-                       weight_decay_, detail::special(groups_));
-  }
+  Lamb(const LambOptions& options, const OptimizerOptions& common, std::vector<ParamGroup> groups)
+      : TrustRatioOptimizer(std::move(groups), {"exp_avg", "exp_avg_sq", "step"}, options.always_adapt, common, "LAMB(",
+                            fmt::format(", betas {}/{}", options.betas[0], options.betas[1])),
+        options_(options) {}
 
  protected:
   at::Tensor direction(const at::Tensor& value, const at::Tensor& grad, std::vector<at::Tensor>& state,
@@ -126,21 +133,15 @@ class Lamb final : public TrustRatioOptimizer {
 
  private:
   LambOptions options_;
-  double base_lr_, weight_decay_;
 };
 
 class Lars final : public TrustRatioOptimizer {
  public:
-  Lars(const LarsOptions& options, double base_lr, double weight_decay, std::vector<ParamGroup> groups)
-      : TrustRatioOptimizer(std::move(groups), keys_of(options), options.always_adapt),
-        options_(options),
-        base_lr_(base_lr),
-        weight_decay_(weight_decay) {}
-  [[nodiscard]] std::string describe() const override {
-    return fmt::format("LARS(lr {}, {}momentum {}, trust coefficient {}, weight decay {}{})", base_lr_,
-                       options_.nesterov ? "Nesterov " : "", options_.momentum, options_.trust_coefficient,
-                       weight_decay_, detail::special(groups_));
-  }
+  Lars(const LarsOptions& options, const OptimizerOptions& common, std::vector<ParamGroup> groups)
+      : TrustRatioOptimizer(std::move(groups), keys_of(options), options.always_adapt, common, "LARS(",
+                            fmt::format(", {}momentum {}, trust coefficient {}", options.nesterov ? "Nesterov " : "",
+                                        options.momentum, options.trust_coefficient)),
+        options_(options) {}
 
  protected:
   at::Tensor direction(const at::Tensor&, const at::Tensor& grad, std::vector<at::Tensor>&, double) const override {
@@ -166,19 +167,7 @@ class Lars final : public TrustRatioOptimizer {
     return options.momentum != 0 ? std::vector<std::string>{"momentum_buffer"} : std::vector<std::string>{};
   }
   LarsOptions options_;
-  double base_lr_, weight_decay_;
 };
-
-/// Without weight decay nothing has a trust ratio. @throws ConfigError
-void check_adapts(const char* name, bool always_adapt, const OptimizerOptions& common) {
-  bool decays = always_adapt || common.weight_decay > 0;
-  for (const auto& group : common.groups) decays = decays || group.weight_decay.value_or(0) > 0;
-  if (!decays)
-    throw ConfigError(
-        fmt::format("optimizer.name: \"{}\" scales only the updates of parameters with weight decay, and none has it; "
-                    "set optimizer.weight_decay, or always_adapt = true",
-                    name));
-}
 
 constexpr const char* kAlwaysAdaptText =
     "Scale the updates of parameters without weight decay too. Usually these are biases and norms, which train as "
@@ -195,10 +184,7 @@ OptimizerFactory lamb(LambOptions options) {
                {.min = 0, .below = 1, .length = 2})
           .add("eps", &O::eps, "Added to the denominator of the update, for numerical stability.", {.min = 0})
           .add("always_adapt", &O::always_adapt, kAlwaysAdaptText);
-  return {fields, std::move(options), [](const O& own, const OptimizerOptions& common, std::vector<ParamGroup> groups) {
-            check_adapts("lamb", own.always_adapt, common);
-            return std::make_unique<Lamb>(own, common.lr, common.weight_decay, std::move(groups));
-          }};
+  return detail::factory_of<Lamb>(fields, std::move(options));
 }
 
 OptimizerFactory lars(LarsOptions options) {
@@ -215,10 +201,7 @@ OptimizerFactory lars(LarsOptions options) {
             if (o.nesterov && o.momentum == 0)
               section.fail("nesterov", "needs momentum above 0; set optimizer.momentum, or remove nesterov");
           });
-  return {fields, options, [](const O& own, const OptimizerOptions& common, std::vector<ParamGroup> groups) {
-            check_adapts("lars", own.always_adapt, common);
-            return std::make_unique<Lars>(own, common.lr, common.weight_decay, std::move(groups));
-          }};
+  return detail::factory_of<Lars>(fields, options);
 }
 
 }  // namespace trireme::optim

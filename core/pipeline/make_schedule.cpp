@@ -40,7 +40,7 @@ Schedule make_schedule(const Plan& plan, int ranks, int microbatches) {
                                   microbatches, ranks));
   auto out = kind.make(ranks, microbatches, chunks);
   out.name = plan.schedule;
-  auto violation = verify(out).violation;
+  auto violation = verify(out);
   const auto wanted = size_text(ranks, chunks, microbatches), made = size_text(out.ranks, out.chunks, out.microbatches);
   if (made != wanted) violation = "it is for " + made;
   if (!violation.empty())

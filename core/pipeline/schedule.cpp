@@ -1,6 +1,5 @@
 #include "core/pipeline/schedule.h"
 
-#include <algorithm>
 #include <array>
 
 #include "core/base/error.h"
@@ -44,21 +43,6 @@ int target_stage(const Schedule& schedule, int rank, const Action& action) {
   const int stage = schedule.stage_of(rank, action.chunk);
   if (action.op == Op::forward) return stage + 1 < schedule.stages() ? stage + 1 : -1;
   return makes_input_gradient(action.op) ? stage - 1 : -1;
-}
-
-std::vector<int> peak_live(const Schedule& schedule, LiveUntil until) {
-  std::vector<int> peaks;
-  for (const auto& actions : schedule.actions) {
-    int live = 0, peak = 0;
-    for (const auto& action : actions) {
-      if (action.op == Op::forward) peak = std::max(peak, ++live);
-      const bool ends =
-          until == LiveUntil::weight_gradient ? makes_weight_gradient(action.op) : makes_input_gradient(action.op);
-      if (ends) --live;
-    }
-    peaks.push_back(peak);
-  }
-  return peaks;
 }
 
 }  // namespace trireme::pipeline

@@ -81,11 +81,4 @@ int source_stage(const Schedule& schedule, int rank, const Action& action);
 /// The stage that needs the result of `action`; -1 when none does.
 int target_stage(const Schedule& schedule, int rank, const Action& action);
 
-/// When a microbatch stops counting as live on a rank.
-enum class LiveUntil { weight_gradient, input_gradient };
-
-/// The largest number of (chunk, microbatch) pairs that each rank holds at once, counted from their forward on. It
-/// depends only on the order. A pair holds the activations of one chunk, 1 / chunks of those of a rank.
-std::vector<int> peak_live(const Schedule& schedule, LiveUntil until = LiveUntil::weight_gradient);
-
 }  // namespace trireme::pipeline

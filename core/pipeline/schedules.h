@@ -1,5 +1,5 @@
 // The schedules that pp_style can name. Those of Trireme are pure functions of the number p of pipeline ranks and the
-// number m of microbatches, one per file. Their costs, where r is a rank (from 0), v its number of model chunks, and F,
+// number m of microbatches. Their costs, where r is a rank (from 0), v its number of model chunks, and F,
 // B, W the seconds of one microbatch's forward, input gradient and weight gradient on a rank (all its chunks together),
 // for equal stages and messages that take no time:
 //
@@ -10,7 +10,7 @@
 //   zb_h1        (p-1) (F+B) - min(m-1, p-1) min(F,B,W)                   min(m, p)
 //   zbv          (p-1) F / 2                  F = B = W,  m >= 3p/2       min(m, p)
 //
-// g: the largest group of microbatches of interleaved (interleaved.cpp). The extra time of zb_h1 is (p-1)(F+B-W) when W
+// g: the largest group of microbatches of interleaved (alternating.cpp). The extra time of zb_h1 is (p-1)(F+B-W) when W
 // is the smallest of F, B and W, and m >= p. Under the conditions of its row, no step is shorter than that of zbv: the
 // last rank is idle until p-1 stages of half a rank each have run.
 //

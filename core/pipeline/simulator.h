@@ -30,8 +30,6 @@ struct Timeline {
   [[nodiscard]] double idle() const { return step * static_cast<double>(spans.size()) - busy; }
   /// The bubble as the idle fraction of the step: (p-1)/(m+p-1) for 1f1b with equal stages.
   [[nodiscard]] double idle_of_step() const { return idle() / (step * static_cast<double>(spans.size())); }
-  /// The bubble as idle time over computing time, the overhead over an ideal step: (p-1)/m for 1f1b with equal stages.
-  [[nodiscard]] double idle_of_ideal() const { return idle() / busy; }
 };
 
 /// @throws LogicError when the costs do not match the stages, or the schedule cannot complete (see the verifier).

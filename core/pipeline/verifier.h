@@ -12,7 +12,6 @@
 // is representative of all.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -20,19 +19,11 @@
 
 namespace trireme::pipeline {
 
-struct Report {
-  std::string violation;       ///< empty: proven. Else the rank, the position in its list, the action and the reason
-  std::int64_t messages = 0;   ///< summed over all ranks
-  std::vector<int> peak_live;  ///< of each rank, until the weight gradient; see schedule.h
-  std::vector<int> peak_live_input;  ///< ... until the input gradient
-
-  [[nodiscard]] bool ok() const { return violation.empty(); }
-};
-
-/// Verifies the schedule with the programs that it is lowered to.
-Report verify(const Schedule& schedule);
+/// Verifies the schedule with the programs that it is lowered to. Returns "" for a proven one, else the first
+/// violation: the rank, the position in its list, the action and the reason.
+std::string verify(const Schedule& schedule);
 
 /// The same with the caller's programs.
-Report verify(const Schedule& schedule, const std::vector<Program>& programs);
+std::string verify(const Schedule& schedule, const std::vector<Program>& programs);
 
 }  // namespace trireme::pipeline

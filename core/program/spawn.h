@@ -52,9 +52,18 @@ bool only_cpu(const SpawnOptions& options);
 /// Starts the world of a rank that spawn() has started.
 std::unique_ptr<comm::World> start_spawned_world(const SpawnOptions& options);
 
-template <class Function, class Argument>
-std::string call_for_text(Function& function, Argument& argument) {
-  using Result = std::invoke_result_t<Function&, Argument&>;
+template <class Function>
+inline constexpr bool takes_world = std::invocable<Function&, comm::World&>;
+template <class Function>
+using SpawnArgument = std::conditional_t<takes_world<Function>, comm::World, const LaunchInfo>;
+template <class Function>
+using FunctionResult = std::invoke_result_t<Function&, SpawnArgument<Function>&>;
+template <class Function>
+using SpawnResult = std::conditional_t<std::is_void_v<FunctionResult<Function>>, void, std::vector<std::string>>;
+
+template <class Function>
+std::string call_for_text(Function& function, SpawnArgument<Function>& argument) {
+  using Result = FunctionResult<Function>;
   static_assert(std::is_void_v<Result> || std::is_convertible_v<Result, std::string>,
                 "a function for spawn() returns nothing or a std::string");
   if constexpr (std::is_void_v<Result>) {
@@ -64,46 +73,35 @@ std::string call_for_text(Function& function, Argument& argument) {
     return function(argument);
   }
 }
-
-template <class Function, class Argument>
-using SpawnResult =
-    std::conditional_t<std::is_void_v<std::invoke_result_t<Function&, Argument&>>, void, std::vector<std::string>>;
 }  // namespace detail
 
 /// Runs `function(world)` on `ranks` new ranks of this host and returns when all are done: nothing, or the texts that
 /// the function has returned, by rank. May be called any number of times, also after the program has used CUDA, MPI or
 /// threads, but not by the function, nor by one of several ranks of a launcher. If a rank fails, the others are ended.
 /// See above for what a rank's process does.
+/// `function(info)`, which takes a const LaunchInfo&, gets no world: the ranks know their numbers, and do not
+/// communicate.
 /// @throws RankError when a rank fails, with its message; UsageError for an invalid call
 template <class Function>
-requires std::invocable<Function&, comm::World&> detail::SpawnResult<Function, comm::World> spawn(
-    int ranks, Function&& function, const SpawnOptions& options = {},
-    std::source_location where = std::source_location::current()) {
+requires(detail::takes_world<Function> || std::invocable<Function&, const LaunchInfo&>)
+    detail::SpawnResult<Function> spawn(int ranks, Function&& function, const SpawnOptions& options = {},
+                                        std::source_location where = std::source_location::current()) {
   const auto body = [&] {
-    auto world = detail::start_spawned_world(options);
-    try {
-      return detail::call_for_text(function, *world);
-    } catch (...) {
-      (void)world.release();  // its destructor would wait for ranks that never arrive
-      throw;
+    if constexpr (detail::takes_world<Function>) {
+      auto world = detail::start_spawned_world(options);
+      try {
+        return detail::call_for_text(function, *world);
+      } catch (...) {
+        (void)world.release();  // its destructor would wait for ranks that never arrive
+        throw;
+      }
+    } else {
+      const auto info = detect_launch();
+      return detail::call_for_text(function, info);
     }
   };
   auto texts = detail::spawn_ranks(ranks, body, detail::only_cpu(options), where);
-  if constexpr (!std::is_void_v<detail::SpawnResult<Function, comm::World>>) return texts;
-}
-
-/// The same without a world: the ranks know their numbers, and do not communicate.
-template <class Function>
-requires(std::invocable<Function&, const LaunchInfo&> && !std::invocable<Function&, comm::World&>)
-    detail::SpawnResult<Function, const LaunchInfo> spawn(
-        int ranks, Function&& function, const SpawnOptions& options = {},
-        std::source_location where = std::source_location::current()) {
-  const auto body = [&] {
-    const auto info = detect_launch();
-    return detail::call_for_text(function, info);
-  };
-  auto texts = detail::spawn_ranks(ranks, body, detail::only_cpu(options), where);
-  if constexpr (!std::is_void_v<detail::SpawnResult<Function, const LaunchInfo>>) return texts;
+  if constexpr (!std::is_void_v<detail::SpawnResult<Function>>) return texts;
 }
 
 }  // namespace trireme

@@ -56,6 +56,7 @@ class BadNumbers {
   /// After a return, with which the state became that of the checkpoint: `known` is the state before it. The batches of
   /// these steps are left out from now on, with those that were left out before.
   void go_back(const NumbersState& known, const std::vector<std::int64_t>& steps);
+  /// Whether the batch of this step (from 1) is left out, because the run has returned to a checkpoint before it.
   [[nodiscard]] bool leaves_out(std::int64_t step) const;
   /// Whether the run may have to return to a checkpoint.
   [[nodiscard]] bool may_need_checkpoint() const;

@@ -76,18 +76,6 @@ class Sums {
   at::Tensor totals_;
 };
 
-/// While it exists, the model is in evaluation mode; afterwards in training mode, also when an error ends the pass.
-class EvaluationMode {
- public:
-  explicit EvaluationMode(BoostedModel& model) : model_(model) { model_.train(false); }
-  ~EvaluationMode() { model_.train(true); }
-  EvaluationMode(const EvaluationMode&) = delete;
-  EvaluationMode& operator=(const EvaluationMode&) = delete;
-
- private:
-  BoostedModel& model_;
-};
-
 EvalResult run_through(Boosted& run, data::Loader& loader, const Task& task, const TaskReport* report,
                        const std::function<void()>& before_batch) {
   const auto begin = std::chrono::steady_clock::now();
@@ -105,7 +93,8 @@ void forward_all(Boosted& run, data::Loader& loader,
                  const std::function<void(const nn::Tensors& outputs, const data::Batch& batch)>& use,
                  const std::function<void()>& before_batch) {
   const at::NoGradGuard no_grad;
-  const EvaluationMode evaluates(*run.model);
+  run.model->train(false);
+  const ScopeGuard trains_again([&] { run.model->train(true); });
   loader.start_epoch(0);
   while (auto step = loader.next())
     for (const auto& batch : step->micro) {

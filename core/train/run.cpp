@@ -9,12 +9,7 @@
 #include "core/base/verdict.h"
 #include "core/checkpoint/shared_errors.h"
 #include "core/comm/text.h"
-#include "core/train/early_stop.h"
-#include "core/train/report/console_report.h"
-#include "core/train/report/metrics_file.h"
-#include "core/train/report/rank_times.h"
-#include "core/train/report/tensorboard.h"
-#include "core/train/report/timeline.h"
+#include "core/train/callbacks.h"
 #include "core/train/stop.h"
 #include "core/train/trainer.h"
 
@@ -47,7 +42,7 @@ Callbacks command_callbacks(const RunSetup& setup, const RunFolder& folder, cons
                             const RunOptions& options) {
   const auto& train = setup.config.train;
   Callbacks callbacks;
-  const auto add = [&]<class T>(std::shared_ptr<T> callback) { callbacks.push_back(std::move(callback)); };
+  const auto add = [&](std::shared_ptr<RunCallback> callback) { callbacks.push_back(std::move(callback)); };
   if (const auto& log = setup.log.file()) {
     // Rank 0 has moved an earlier run away, so the file is in this run's folder.
     const auto file = fmt::format("{}/{}/rank-{}.log", folder.dir(), kLogs, world.rank());
@@ -58,9 +53,8 @@ Callbacks command_callbacks(const RunSetup& setup, const RunFolder& folder, cons
   add(metrics_file());
   if (setup.config.run.tensorboard) add(tensorboard());
   add(console_report(options.terminal, world.rank() == 0));
-  if (const auto every = setup.config.run.rank_times_every; every > 0 && world.size() > 1)
-    add(std::make_shared<RankTimes>(every));
-  if (train.patience) add(std::make_shared<EarlyStop>(*train.patience));
+  if (const auto every = setup.config.run.rank_times_every; every > 0 && world.size() > 1) add(rank_times(every));
+  if (train.patience) add(early_stop(*train.patience));
   if (options.timeline) add(timeline(options.terminal.columns));
   add(std::make_shared<StopOnRequest>(train.max_seconds, /*on_signals=*/true,
                                       static_cast<unsigned>(setup.config.run.stop_grace_s)));

@@ -185,7 +185,7 @@ void RunSaves::after_step() {
   const bool unrecorded = unrecorded_.launched(lag), written = written_.launched(lag), failed = failed_.launched(lag);
   if (unrecorded) throw_if_unrecorded();
   if (!saver_ || saver_->is_idle() || !(written || failed)) return;
-  const StepClock::Pause pause(clock_);
+  const auto pause = clock_.pause();
   std::optional<checkpoint::SavedCheckpoint> saved;
   hold(saver_->step(), [&] { saved = saver_->advance(failed); });
   await_writers();  // of the next part

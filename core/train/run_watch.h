@@ -22,12 +22,8 @@ class RunWatch {
  public:
   RunWatch(RunContext& run, RunSaves& saves)
       : run_(run), saves_(saves), numbers_(run.setup.config.train, run.state.numbers) {}
-  /// Whether the batch of this step (from 1) is left out, because the run has returned to a checkpoint before it.
-  [[nodiscard]] bool leaves_out(std::int64_t step) const { return numbers_.leaves_out(step); }
-  /// Whether the run may have to return to a checkpoint.
-  [[nodiscard]] bool may_need_checkpoint() const { return numbers_.may_need_checkpoint(); }
-  /// A step is launched, whose numbers see() gets later, in the order of steps.
-  void launched() { numbers_.launched(); }
+  [[nodiscard]] BadNumbers& numbers() { return numbers_; }
+  /// Takes in the numbers of a step, in the order of steps.
   void see(const StepLog& log);
   /// Acts on a bad step, if one is due; see BadNumbers::due(). Collective. @throws NonFiniteError, ReturnToCheckpoint
   void act(bool all_are_read);

@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "core/base/repeated_signal.h"
+#include "core/comm/flight/failure.h"
 #include "core/comm/flight/recorder.h"
 #include "core/comm/flight/stopping.h"
-#include "core/comm/flight/termination.h"
 
 namespace trireme::train {
 namespace {

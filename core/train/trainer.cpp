@@ -7,10 +7,7 @@
 #include "core/resume/export.h"
 #include "core/setup/deterministic.h"
 #include "core/setup/export_texts.h"
-#include "core/train/early_stop.h"
-#include "core/train/report/epoch_table.h"
-#include "core/train/report/metrics_file.h"
-#include "core/train/report/tensorboard.h"
+#include "core/train/callbacks.h"
 #include "core/train/stop.h"
 #include "core/train/training_loop.h"
 
@@ -20,8 +17,7 @@ namespace trireme::train {
 static Callbacks program_callbacks(const TrainingArguments& arguments, const Callbacks& own) {
   Callbacks callbacks{epoch_table(arguments.logging_steps), metrics_file()};
   if (arguments.tensorboard) callbacks.push_back(tensorboard());
-  if (arguments.early_stopping_patience)
-    callbacks.push_back(std::make_shared<EarlyStop>(*arguments.early_stopping_patience));
+  if (arguments.early_stopping_patience) callbacks.push_back(early_stop(*arguments.early_stopping_patience));
   if (arguments.stop_on_signals) callbacks.push_back(std::make_shared<StopOnRequest>(std::nullopt, true, 0));
   callbacks.insert(callbacks.end(), own.begin(), own.end());
   return callbacks;

@@ -12,7 +12,7 @@
 #include "core/booster/plugin_loader.h"
 #include "core/data/loader.h"
 #include "core/optim/curves.h"
-#include "core/optim/hybrid_adam.h"
+#include "core/optim/optimizers.h"
 #include "core/setup/run_setup.h"
 #include "core/train/callback.h"
 
@@ -44,7 +44,7 @@ struct TrainingArguments {
   std::int64_t save_total_limit = 2;  ///< number of newest checkpoints to keep
   bool async_save = false;            ///< write them beside the training ([run] async_save)
   std::int64_t logging_steps = 0;     ///< optimizer steps between lines on the screen; 0: none within an epoch
-  bool tensorboard = false;           ///< also write event files (report/tensorboard.h)
+  bool tensorboard = false;           ///< also write event files (callbacks.h)
   /// The best weights are kept, and after the training the model has them.
   bool load_best_model_at_end = false;
   std::optional<std::string> metric_for_best_model{};     ///< "loss", or a metric of the task; unset: its first

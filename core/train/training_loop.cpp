@@ -87,7 +87,7 @@ void TrainingLoop::start() {
   run_.peak_flops = peak_of_all(options().run.peak_tflops, options().train.precision, run_.world);
   saves_.reserve();
   run_.call(&RunCallback::on_start);
-  if (watch_.may_need_checkpoint() && !saves_.has_own()) saves_.save();
+  if (watch_.numbers().may_need_checkpoint() && !saves_.has_own()) saves_.save();
   begin_ = Clock::now();
 }
 
@@ -103,7 +103,7 @@ void TrainingLoop::train_epoch() {
   while (goes_on()) {
     const auto batch = next_batch();
     if (!batch) break;
-    if (watch_.leaves_out(state.at.global_step + 1))
+    if (watch_.numbers().leaves_out(state.at.global_step + 1))
       leave_out_step();
     else
       train_step(*batch);
@@ -174,7 +174,7 @@ void TrainingLoop::leave_out_step() {
 void TrainingLoop::read_back(const TrainStep& step, const data::StepBatch& batch, StepLog log) {
   const auto& divisor = batch.micro.front().global_weight;
   const bool on_host = divisor.is_cpu();
-  watch_.launched();
+  watch_.numbers().launched();
   const double known = on_host ? divisor.item<double>() : 0;
   readback_.add({step.loss, step.result.grad_norm, step.result.found_inf, on_host ? at::Tensor() : divisor, step.votes},
                 [this, log, on_host, known](const std::vector<double>& values) mutable {

@@ -11,7 +11,7 @@
 
 #include "core/checkpoint/formats/safetensors.h"
 #include "core/nn/block.h"
-#include "core/optim/hybrid_adam.h"
+#include "core/optim/optimizers.h"
 #include "models/registry.h"
 #include "tests/parity/sentences.h"
 

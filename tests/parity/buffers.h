@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "core/optim/sgd.h"
+#include "core/optim/optimizers.h"
 #include "tasks/tasks.h"
 #include "tests/parity/layout.h"
 

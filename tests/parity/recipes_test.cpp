@@ -19,9 +19,7 @@
 
 #include "core/base/random.h"
 #include "core/nn/parameters.h"
-#include "core/optim/lion.h"
-#include "core/optim/sgd.h"
-#include "core/optim/trust_ratio.h"
+#include "core/optim/optimizers.h"
 #include "datasets/image_dataset.h"
 #include "models/vit/options.h"
 #include "tests/parity/layout.h"

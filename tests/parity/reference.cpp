@@ -13,8 +13,7 @@
 #include "core/base/random.h"
 #include "core/base/text.h"
 #include "core/optim/curves.h"
-#include "core/optim/hybrid_adam.h"
-#include "core/optim/sgd.h"
+#include "core/optim/optimizers.h"
 
 namespace trireme::tests {
 namespace {

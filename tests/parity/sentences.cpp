@@ -13,7 +13,7 @@
 
 #include "core/base/random.h"
 #include "core/nn/block.h"
-#include "core/optim/sgd.h"
+#include "core/optim/optimizers.h"
 #include "core/train/evaluate.h"
 
 namespace trireme::tests {

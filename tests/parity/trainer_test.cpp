@@ -21,7 +21,7 @@
 #include "core/base/error.h"
 #include "core/comm/text.h"
 #include "core/data/dataset_wrapper.h"
-#include "core/train/report/rank_times.h"
+#include "core/train/callbacks.h"
 #include "tasks/tasks.h"
 #include "tests/parity/layout.h"
 #include "tests/parity/reference.h"
@@ -172,12 +172,12 @@ TEST(TrainerLayoutsTime, ShowsTheRankThatTheOthersWaitFor) {
                                         fs::temp_directory_path() / fmt::format("trireme_times_{}", getpid()));
   const auto data = make_data({.name = "trainer", .samples = kSamples});
   const SmallVit vit(*data);
-  // RankTimes is asked first, so that the other's sleep is within the time of its next step.
+  // rank_times() is asked first, so that the other's sleep is within the time of its next step.
   Trainer trainer(world(), {.output_dir = dir, .per_device_train_batch_size = kMicro, .num_train_epochs = 2},
                   {.model = [&] { return vit.source(); },
                    .task = tasks::classification(),
                    .train = data,
-                   .callbacks = {std::make_shared<train::RankTimes>(2), std::make_shared<Slow>()}});
+                   .callbacks = {train::rank_times(2), std::make_shared<Slow>()}});
   testing::internal::CaptureStdout();
   trainer.train();
   const auto shown = testing::internal::GetCapturedStdout();

@@ -3,9 +3,9 @@
 #include <bit>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
+#include "core/comm/meeting.h"
 #include "core/comm/mpi/wire.h"
 #include "core/comm/native/wire.h"
-#include "core/comm/store.h"
 #include "tests/ranks/world.h"
 
 namespace trireme::tests {

@@ -10,6 +10,7 @@
 #include "core/pipeline/schedules.h"
 #include "tests/ranks/paced_stages.h"
 #include "tests/ranks/world.h"
+#include "tests/unit/pipeline/peak_live.h"
 
 namespace trireme::tests {
 namespace {

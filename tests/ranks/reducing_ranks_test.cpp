@@ -19,7 +19,7 @@
 #include "core/comm/text.h"
 #include "core/nn/block.h"
 #include "core/nn/layers/linear.h"
-#include "core/optim/sgd.h"
+#include "core/optim/optimizers.h"
 #include "tests/ranks/world.h"
 #include "tests/unit/checkpoint/folder.h"
 #include "zero/gemini/chunks.h"

@@ -11,12 +11,13 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
-#include <memory>
 #include <regex>
 #include <utility>
 #include <vector>
 
+#include "core/base/environment.h"
 #include "core/base/error.h"
+#include "core/base/file_descriptor.h"
 #include "core/base/text.h"
 
 namespace trireme {
@@ -26,9 +27,7 @@ constexpr std::size_t kChunk = std::size_t{4} << 20;  // bytes that are summed a
 
 /// Unique among the processes of all hosts that share the folder.
 std::string temporary_name(const std::string& path) {
-  char host[256] = {};
-  if (::gethostname(host, sizeof host - 1) != 0) host[0] = '\0';
-  return fmt::format("{}.{}.{}.tmp", path, std::string_view(host).substr(0, 64), ::getpid());
+  return fmt::format("{}.{}.{}.tmp", path, host_name().substr(0, 64), ::getpid());
 }
 
 std::string parent_of(const std::string& path) {
@@ -48,24 +47,21 @@ std::string file_on_the_way(const std::string& path) {
 }
 
 void sync_folder(const std::string& path) {
-  const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (folder < 0) throw CheckpointError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
-  const int result = ::fsync(folder), error = errno;
-  ::close(folder);
+  const FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder) throw CheckpointError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
   // Some network file systems cannot sync a folder; on those the new name is already durable.
-  if (result != 0 && error != EINVAL && error != ENOTSUP)
-    throw CheckpointError(fmt::format("{}: cannot be synced to disk: {}", path, std::strerror(error)));
+  if (::fsync(folder.get()) != 0 && errno != EINVAL && errno != ENOTSUP)
+    throw CheckpointError(fmt::format("{}: cannot be synced to disk: {}", path, std::strerror(errno)));
 }
 
 /// Calls `use(data, size)` for the file's bytes, in order. @throws CheckpointError when the file cannot be read.
 template <class Use>
 void for_each_chunk(const std::string& path, const Use& use) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (file < 0) throw CheckpointError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
-  const std::unique_ptr<const int, void (*)(const int*)> closed(&file, [](const int* open) { ::close(*open); });
+  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file) throw CheckpointError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
   std::vector<char> chunk(kChunk / 16);
   for (;;) {
-    const ::ssize_t got = ::read(file, chunk.data(), chunk.size());
+    const ::ssize_t got = ::read(file.get(), chunk.data(), chunk.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) throw CheckpointError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
     if (got == 0) return;

@@ -7,10 +7,10 @@
 
 namespace trireme::comm {
 
-CudaLibrary CudaLibrary::load() {
+const CudaLibrary& load_cuda_library() {
   Dl_info own_library{};
   std::string path = "libtrireme_cuda.so";
-  if (dladdr(reinterpret_cast<const void*>(&CudaLibrary::load), &own_library) != 0 &&
+  if (dladdr(reinterpret_cast<const void*>(&load_cuda_library), &own_library) != 0 &&
       own_library.dli_fname != nullptr) {
     const std::string mine = own_library.dli_fname;
     if (const auto slash = mine.rfind('/'); slash != std::string::npos) path = mine.substr(0, slash + 1) + path;
@@ -20,16 +20,10 @@ CudaLibrary CudaLibrary::load() {
     throw ConfigError(fmt::format(
         "this machine has CUDA devices, but {}; use device \"cpu\", or install Trireme with its CUDA library",
         dlerror()));
-  const auto* entry = static_cast<const Entry*>(dlsym(library, "trireme_cuda_entry"));
+  const auto* entry = static_cast<const CudaLibrary*>(dlsym(library, "trireme_cuda_entry"));
   if (entry == nullptr)
     throw ConfigError(fmt::format("{} belongs to another version of Trireme: it has no trireme_cuda_entry", path));
-  return CudaLibrary(entry);
-}
-
-std::string CudaLibrary::use(c10::Device device) const { return entry_->use(device); }
-
-std::unique_ptr<Transport> CudaLibrary::start_nccl(const NcclOptions& options) const {
-  return entry_->start_nccl(options);
+  return *entry;
 }
 
 }  // namespace trireme::comm

@@ -128,11 +128,7 @@ Backend::WorkPtr Backend::allgather_into_tensor_coalesced(Tensors& outputs, Tens
   Call call(*this, c10d::OpType::_ALLGATHER_BASE, "all_gather", options.timeout, options.asyncOp);
   if (outputs.size() != inputs.size()) call.refuse("expected as many outputs as inputs");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (outputs[i].numel() != inputs[i].numel() * size_ || outputs[i].scalar_type() != inputs[i].scalar_type())
-      call.refuse(
-          fmt::format("the output has {} elements, the input {}; the output must be {} times the input, of the "
-                      "same dtype",
-                      outputs[i].numel(), inputs[i].numel(), size_));
+    call.check_parts("output", outputs[i], "input", inputs[i]);
     const auto mine = call.input(inputs[i]);
     call.gather_all(mine, call.cut(call.output(outputs[i]), outputs[i].element_size()));
   }
@@ -145,19 +141,13 @@ Backend::WorkPtr Backend::gather(std::vector<Tensors>& outputs, Tensors& inputs,
   call.check_root(options.rootRank);
   const auto root = static_cast<int>(options.rootRank);
   const auto mine = call.input(inputs[0]);
-  Round round;
+  std::vector<Piece> from;
   if (rank_ == root) {
     if (outputs.size() != 1) call.refuse("expected one list of outputs");
     call.check_list(outputs[0], "outputs");
-    const auto from = call.outputs(outputs[0]);
-    for (int r = 0; r < size_; ++r)
-      if (r != root)
-        round.receives.push_back({from[static_cast<std::size_t>(r)].data, from[static_cast<std::size_t>(r)].bytes, r});
-    call.copy_own(round, mine, from[static_cast<std::size_t>(root)]);
-  } else {
-    round.sends.push_back({mine.data, mine.bytes, root});
+    from = call.outputs(outputs[0]);
   }
-  call.program.rounds.push_back(std::move(round));
+  call.exchange_with_root(root, mine, from, /*gathers=*/true);
   return call.start();
 }
 
@@ -167,19 +157,13 @@ Backend::WorkPtr Backend::scatter(Tensors& outputs, std::vector<Tensors>& inputs
   call.check_root(options.rootRank);
   const auto root = static_cast<int>(options.rootRank);
   const auto mine = call.output(outputs[0]);
-  Round round;
+  std::vector<Piece> to;
   if (rank_ == root) {
     if (inputs.size() != 1) call.refuse("expected one list of inputs");
     call.check_list(inputs[0], "inputs");
-    const auto to = call.inputs(inputs[0]);
-    for (int r = 0; r < size_; ++r)
-      if (r != root)
-        round.sends.push_back({to[static_cast<std::size_t>(r)].data, to[static_cast<std::size_t>(r)].bytes, r});
-    call.copy_own(round, to[static_cast<std::size_t>(root)], mine);
-  } else {
-    round.receives.push_back({mine.data, mine.bytes, root});
+    to = call.inputs(inputs[0]);
   }
-  call.program.rounds.push_back(std::move(round));
+  call.exchange_with_root(root, mine, to, /*gathers=*/false);
   return call.start();
 }
 
@@ -208,11 +192,7 @@ Backend::WorkPtr Backend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tens
   Call call(*this, c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter", options.timeout, options.asyncOp);
   if (outputs.size() != inputs.size()) call.refuse("expected as many outputs as inputs");
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i].numel() != outputs[i].numel() * size_ || outputs[i].scalar_type() != inputs[i].scalar_type())
-      call.refuse(
-          fmt::format("the input has {} elements, the output {}; the input must be {} times the output, of the "
-                      "same dtype",
-                      inputs[i].numel(), outputs[i].numel(), size_));
+    call.check_parts("input", inputs[i], "output", outputs[i]);
     call.check_reduce(outputs[i], options.reduceOp);
     const auto parts = call.cut(call.input(inputs[i]), inputs[i].element_size());
     call.reduce_parts(parts, call.output(outputs[i]), outputs[i].scalar_type(), options.reduceOp, false);

@@ -48,6 +48,13 @@ void Backend::Call::check_list(const Tensors& tensors, const char* what) const {
     refuse(fmt::format("got {} {}; expected one per rank", tensors.size(), what));
 }
 
+void Backend::Call::check_parts(const char* whole_name, const at::Tensor& whole, const char* part_name,
+                                const at::Tensor& part) const {
+  if (whole.numel() != part.numel() * size || whole.scalar_type() != part.scalar_type())
+    refuse(fmt::format("the {0} has {2} elements, the {1} {3}; the {0} must be {4} times the {1}, of the same dtype",
+                       whole_name, part_name, whole.numel(), part.numel(), size));
+}
+
 void Backend::Call::check_root(std::int64_t of) {
   if (of < 0 || of >= size) refuse(fmt::format("there is no rank {} in the group", of));
   named_root = static_cast<int>(of);
@@ -62,19 +69,17 @@ void Backend::Call::check_reduce(const at::Tensor& tensor, const c10d::ReduceOp&
   }
 }
 
-const at::Tensor& Backend::Call::checked(const at::Tensor& tensor) {
+Piece Backend::Call::keep(const at::Tensor& tensor, bool reads, bool writes) {
   if (!tensor.defined()) refuse("a tensor is undefined");
   if (tensor.layout() != at::kStrided) refuse("only dense tensors can be sent; use to_dense()");
-  if (!first_.defined()) first_ = tensor;
+  if (!first_.defined()) {
+    first_ = tensor;
+    dtype_ = c10::getDtypeNames(tensor.scalar_type()).first;
+  }
   elements_ += tensor.numel();
-  return tensor;
-}
-
-Piece Backend::Call::keep(const at::Tensor& tensor, at::Tensor host, bool written) {
-  const auto piece = piece_of(host);
-  program.tensors.push_back(std::move(host));
-  if (written) program.results.push_back(tensor);
-  return piece;
+  const auto& host = program.tensors.emplace_back(staging.stage(tensor, reads, writes));
+  if (writes) program.results.push_back(tensor);
+  return piece_of(host);
 }
 
 std::vector<Piece> Backend::Call::inputs(const Tensors& tensors) {
@@ -110,6 +115,22 @@ void Backend::Call::exchange(const std::vector<Piece>& to_each, const std::vecto
     round.sends.push_back({to_each[p].data, to_each[p].bytes, peer});
   });
   copy_own(round, to_each[static_cast<std::size_t>(rank)], from_each[static_cast<std::size_t>(rank)]);
+  program.rounds.push_back(std::move(round));
+}
+
+void Backend::Call::exchange_with_root(int root, const Piece& mine, const std::vector<Piece>& of_ranks, bool gathers) {
+  Round round;
+  if (rank == root) {
+    auto& transfers = gathers ? round.receives : round.sends;
+    each_peer([&](int peer) {
+      const auto& piece = of_ranks[static_cast<std::size_t>(peer)];
+      transfers.push_back({piece.data, piece.bytes, peer});
+    });
+    const auto& own = of_ranks[static_cast<std::size_t>(root)];
+    copy_own(round, gathers ? mine : own, gathers ? own : mine);
+  } else {
+    (gathers ? round.sends : round.receives).push_back({mine.data, mine.bytes, root});
+  }
   program.rounds.push_back(std::move(round));
 }
 
@@ -242,7 +263,7 @@ Backend::WorkPtr Backend::Call::start() {
     program.tag = channel.tag_half + static_cast<int>(program.sequence % static_cast<std::uint64_t>(channel.tag_half));
   }
   if (backend.check_) compare_first();
-  program.entry = enter();
+  program.entry = flight::enter(backend.channel_->flight, description());
   auto operation = c10::make_intrusive<Operation>(backend.engine_, backend.channel_, type, std::move(program));
   backend.engine_->start(operation);
   return operation;

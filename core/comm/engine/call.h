@@ -28,13 +28,16 @@ struct Backend::Call {
   void check_one(const Tensors& tensors, const char* what) const;
   /// Checks for one tensor per rank. @throws CommError.
   void check_list(const Tensors& tensors, const char* what) const;
+  /// Checks that `whole` has one part for each rank. @throws CommError.
+  void check_parts(const char* whole_name, const at::Tensor& whole, const char* part_name,
+                   const at::Tensor& part) const;
   void check_root(std::int64_t of);
   void check_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op);
 
   // CPU tensors for the call's tensors, kept until the operation ends; outputs are also the call's results.
-  Piece input(const at::Tensor& tensor) { return keep(tensor, staging.input(checked(tensor)), false); }
-  Piece output(const at::Tensor& tensor) { return keep(tensor, staging.output(checked(tensor)), true); }
-  Piece in_place(const at::Tensor& tensor) { return keep(tensor, staging.in_place(checked(tensor)), true); }
+  Piece input(const at::Tensor& tensor) { return keep(tensor, true, false); }
+  Piece output(const at::Tensor& tensor) { return keep(tensor, false, true); }
+  Piece in_place(const at::Tensor& tensor) { return keep(tensor, true, true); }
   std::vector<Piece> inputs(const Tensors& tensors);
   std::vector<Piece> outputs(const Tensors& tensors);
 
@@ -47,6 +50,8 @@ struct Backend::Call {
 
   // Exchanges. Each appends rounds to the program.
   void exchange(const std::vector<Piece>& to_each, const std::vector<Piece>& from_each);
+  /// Between each rank's piece `mine` and the root's pieces `of_ranks`, which it receives, or sends.
+  void exchange_with_root(int root, const Piece& mine, const std::vector<Piece>& of_ranks, bool gathers);
   /// This rank's own part of an exchange, which is copied when the round is complete.
   void copy_own(Round& round, const Piece& from, const Piece& to) const;
   void check_own(const Piece& from, const Piece& to) const;
@@ -71,16 +76,15 @@ struct Backend::Call {
   Staging staging;
 
  private:
-  const at::Tensor& checked(const at::Tensor& tensor);
   [[nodiscard]] bool is_message() const;  ///< a send or recv
-  flight::Entry enter() const;
-  [[nodiscard]] Fingerprint fingerprint() const;
+  [[nodiscard]] flight::Call description() const;
   /// Adds the comparison with the other ranks' calls.
   void compare_first();
 
-  at::Tensor first_;  ///< the first tensor, for the flight record
+  at::Tensor first_;   ///< the first tensor, for the description
+  std::string dtype_;  ///< its dtype
   std::int64_t elements_ = 0;
-  Piece keep(const at::Tensor& tensor, at::Tensor host, bool written);
+  Piece keep(const at::Tensor& tensor, bool reads, bool writes);
   /// Calls body for each peer, starting with the next rank, so that the load is spread.
   template <class Body>
   void each_peer(Body&& body) const {

@@ -49,32 +49,16 @@ bool Backend::Call::is_message() const {
   return type == c10d::OpType::SEND || type == c10d::OpType::RECV || type == c10d::OpType::RECVANYSOURCE;
 }
 
-flight::Entry Backend::Call::enter() const {
-  return flight::enter(backend.channel_->flight,
-                       {.op = program.name,
-                        .sequence = program.sequence,
-                        .dtype = first_.defined() ? c10::getDtypeNames(first_.scalar_type()).first.c_str() : "",
-                        .sizes = first_.defined() ? std::span(first_.sizes().data(), first_.sizes().size())
-                                                  : std::span<const std::int64_t>(),
-                        .elements = elements_,
-                        .peer = named_peer,
-                        .root = named_root,
-                        .is_message = is_message()});
-}
-
-Fingerprint Backend::Call::fingerprint() const {
-  Fingerprint own;
-  own.set_op(program.name);
-  if (reduction) own.set_reduction(reduction_name(*reduction));
-  if (first_.defined()) {
-    own.set_dtype(c10::getDtypeNames(first_.scalar_type()).first);
-    own.set_sizes({first_.sizes().data(), first_.sizes().size()});
-  }
-  own.root = is_message() ? -1 : named_root;
-  own.elements = elements_;
-  own.sequence = program.sequence;
-  own.uneven = is_uneven(type) ? 1 : 0;
-  return own;
+flight::Call Backend::Call::description() const {
+  const auto sizes = first_.defined() ? first_.sizes() : at::IntArrayRef();
+  return {.op = program.name,
+          .sequence = program.sequence,
+          .dtype = dtype_.c_str(),
+          .sizes = {sizes.data(), sizes.size()},
+          .elements = elements_,
+          .peer = named_peer,
+          .root = named_root,
+          .is_message = is_message()};
 }
 
 /// A collective begins with one more round, in which all ranks exchange what they are about to do. A message is
@@ -82,7 +66,8 @@ Fingerprint Backend::Call::fingerprint() const {
 void Backend::Call::compare_first() {
   const auto& channel = *backend.channel_;
   auto* const prints = reinterpret_cast<Fingerprint*>(scratch(sizeof(Fingerprint) * static_cast<std::size_t>(size)));
-  prints[rank] = fingerprint();
+  prints[rank] = Fingerprint(description(), is_uneven(type));
+  if (reduction) prints[rank].set_reduction(reduction_name(*reduction));
   const auto own = piece_of(&prints[rank]);
   auto what = fmt::format("{} (sequence {}) of group {}, rank {} of {}", program.name, program.sequence, channel.axis,
                           rank, size);

@@ -199,54 +199,26 @@ bool Engine::drive(const Operation& operation, std::optional<Clock::time_point> 
     drivers_.fetch_sub(1);
     wake();  // the background thread continues what is left
   });
-  if (const auto spin = wire_->spin_time())
-    drive_by_sleeping(operation, until, *spin);
-  else
-    drive_by_polling(operation, until);
-  return operation.done();
-}
-
-void Engine::drive_by_polling(const Operation& operation, std::optional<Clock::time_point> until) {
+  const auto spin = wire_->spin_time();
   int looks = 0;
-  bool patient = false;
   Clock::time_point silent_since;
   while (!operation.done()) {
     if (try_poll()) {
       looks = 0;
-      patient = false;
       continue;
     }
     if (++looks < kEagerLooks) continue;
-    if (patient)
+    const auto now = Clock::now();
+    if (looks == kEagerLooks) silent_since = now;
+    if (until && now >= *until) break;
+    if (now - silent_since < spin.value_or(kPatience))
+      std::this_thread::yield();
+    else if (!spin)
       std::this_thread::sleep_for(kPatientSleep);
-    else
-      std::this_thread::yield();
-    if (looks % kEagerLooks != 0) continue;
-    const auto now = Clock::now();
-    if (looks == kEagerLooks) silent_since = now;
-    patient = now - silent_since > kPatience;
-    if (until && now >= *until) break;
-  }
-}
-
-void Engine::drive_by_sleeping(const Operation& operation, std::optional<Clock::time_point> until,
-                               std::chrono::nanoseconds spin) {
-  int looks = 0;
-  Clock::time_point silent_since;
-  while (!operation.done()) {
-    if (try_poll()) {
-      looks = 0;
-      continue;
-    }
-    if (++looks < kEagerLooks) continue;
-    const auto now = Clock::now();
-    if (looks == kEagerLooks) silent_since = now;
-    if (until && now >= *until) break;
-    if (now - silent_since < spin)
-      std::this_thread::yield();
     else if (sleep(&operation, until))
       looks = 0;
   }
+  return operation.done();
 }
 
 void Engine::use(c10::Device device) {

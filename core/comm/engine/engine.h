@@ -71,9 +71,6 @@ class Engine {
   void complete(const Operations& finished);  // without the lock
   /// Looks for messages and for deadlines once more, then sleeps until woken; returns whether there was anything.
   bool sleep(const Operation* waits_for, std::optional<Clock::time_point> until);
-  void drive_by_polling(const Operation& operation, std::optional<Clock::time_point> until);
-  void drive_by_sleeping(const Operation& operation, std::optional<Clock::time_point> until,
-                         std::chrono::nanoseconds spin);
   void background();
 
   std::shared_ptr<Wire> wire_;

@@ -230,11 +230,15 @@ void Operation::complete() {
     done_.store(true, std::memory_order_release);
     future = future_;
   }
-  if (!future) return;
+  if (future) settle(*future);
+}
+
+/// @pre done()
+void Operation::settle(c10::ivalue::Future& future) const {
   if (error_)
-    future->setError(error_);
+    future.setError(error_);
   else
-    future->markCompleted(c10::IValue(program_.results));
+    future.markCompleted(c10::IValue(program_.results));
 }
 
 bool Operation::wait(std::chrono::milliseconds timeout) {
@@ -261,14 +265,10 @@ c10::intrusive_ptr<c10::ivalue::Future> Operation::getFuture() {
     future = future_;
     complete = done();
   }
-  if (complete) {
-    if (error_)
-      future->setError(error_);
-    else
-      future->markCompleted(c10::IValue(program_.results));
-  } else {
+  if (complete)
+    settle(*future);
+  else
     engine_->wake();  // a thread that waits on a future does not drive the engine
-  }
   return future;
 }
 

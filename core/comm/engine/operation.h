@@ -115,6 +115,7 @@ class Operation final : public c10d::Work {
   [[nodiscard]] std::string pending_peers() const;
   // Without the lock, once:
   void complete();
+  void settle(c10::ivalue::Future& future) const;
 
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<const Channel> channel_;

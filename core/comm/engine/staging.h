@@ -17,19 +17,15 @@ namespace trireme::comm::engine {
 
 class Staging {
  public:
-  /// A CPU tensor that holds the values of `tensor`.
-  at::Tensor input(const at::Tensor& tensor) { return stage(tensor, true, false); }
-  /// A CPU tensor to be filled; finish() copies its values to `tensor`.
-  at::Tensor output(const at::Tensor& tensor) { return stage(tensor, false, true); }
-  at::Tensor in_place(const at::Tensor& tensor) { return stage(tensor, true, true); }
-
+  /// A CPU tensor, which holds the values of `tensor` if the call `reads` it; if it `writes` it, finish() copies the
+  /// values back.
+  at::Tensor stage(const at::Tensor& tensor, bool reads, bool writes);
   /// Returns a function that tells whether all tensors are ready on the host; empty when no device work is pending.
   [[nodiscard]] std::function<bool()> ready();
   /// Returns a function that copies the results back; empty when there are none.
   [[nodiscard]] std::function<void()> finish();
 
  private:
-  at::Tensor stage(const at::Tensor& tensor, bool reads, bool writes);
   std::vector<std::pair<at::Tensor, at::Tensor>> back_;  // {CPU tensor, the caller's tensor}
   std::vector<c10::Device> devices_;                     // devices whose work must be waited for
 };

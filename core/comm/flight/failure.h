@@ -1,4 +1,4 @@
-// The end of a rank with an error: where and by whom it is said, once for all ranks.
+// The end of a rank with an error, or because another one has died: where and by whom it is said, once for all ranks.
 #pragma once
 
 #include "core/comm/world.h"
@@ -12,8 +12,14 @@ namespace trireme::comm::flight {
 /// and ends all others.
 bool report_failure(const ranks::Failure& failure, const LaunchInfo& info);
 
-/// Without a parent: for a rank that its launcher ends because another one has died. The lowest rank of this host
-/// prints.
-void report_death(const std::string& program, const LaunchInfo& info);
+/// Handles SIGTERM, unless the program does: the signal is noted in the record, and then ends this process as usual.
+/// Where the ranks have no parent of ours, their launcher (such as mpirun) sends it when a rank has died, and the
+/// lowest rank that is left prints the table first. To be called after open().
+void handle_termination(const LaunchInfo& info);
+
+/// For a handler of SIGTERM that takes it as a request and goes on: notes the signal, and ends this process after all,
+/// with the table, if another rank's death is its cause. May be called in a signal handler. True: a thread finds out,
+/// and calls say_request() if it is a request.
+bool end_if_dying();
 
 }  // namespace trireme::comm::flight

@@ -10,7 +10,6 @@
 #include <filesystem>
 
 #include "core/base/environment.h"
-#include "core/comm/flight/process.h"
 #include "core/comm/flight/reader.h"
 #include "core/comm/flight/recorder.h"
 

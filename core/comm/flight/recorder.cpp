@@ -1,6 +1,8 @@
 #include "core/comm/flight/recorder.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -10,12 +12,11 @@
 #include <cstring>
 #include <exception>
 #include <mutex>
-#include <thread>
 
 #include "core/base/error.h"
+#include "core/base/mapped_bytes.h"
+#include "core/base/random.h"
 #include "core/comm/flight/folder.h"
-#include "core/comm/flight/mapped_file.h"
-#include "core/comm/flight/process.h"
 #include "core/comm/flight/reader.h"
 #include "core/launch/parent.h"
 
@@ -32,8 +33,8 @@ std::atomic<bool> any_lost{false}, on_device{false};
 struct Files {
   std::string folder;
   int local_size = 1;
-  MappedFile record, control;
-  std::vector<MappedFile> earlier;  // other threads may still write to the record of a World before
+  Mapping record, control;
+  std::vector<Mapping> earlier;  // other threads may still write to the record of a World before
 };
 Files& files() {
   static auto* const opened = new Files;  // never destroyed: detached threads may write until the process ends
@@ -65,6 +66,15 @@ void copy_text(std::array<char, N>& to, std::string_view text) {
   std::memset(to.data() + length, 0, N - length);
 }
 
+/// Makes the file, zeroed, or maps the one that exists. Its blocks are reserved, so that a full disk is noticed here
+/// and not by a signal at a later store. Null when that fails.
+template <class T>
+Mapping map_new(const std::string& path) {
+  const FileDescriptor file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!file || posix_fallocate(file.get(), 0, sizeof(T)) != 0) return {};
+  return map_memory(file.get(), sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED);
+}
+
 void fill(RankRecord& to, const Place& place) {
   std::memset(&to, 0, sizeof to);
   to.rank = place.rank;
@@ -92,33 +102,28 @@ void open(const Place& place) {
   any_lost = false;
   const auto where = rank_folder(place);
   if (where.empty()) return;
-  auto made = MappedFile::create(fmt::format("{}/{}{}", where, kRankFile, place.rank), sizeof(RankRecord));
+  auto made = map_new<RankRecord>(fmt::format("{}/{}{}", where, kRankFile, place.rank));
   const bool shares = !parent::listens();
-  MappedFile control;
-  if (shares) control = MappedFile::create(fmt::format("{}/{}", where, kControlFile), sizeof(Control));
+  Mapping control;
+  if (shares) control = map_new<Control>(fmt::format("{}/{}", where, kControlFile));
   if (!made || (shares && !control)) return;
-  fill(*static_cast<RankRecord*>(made.memory()), place);
+  fill(*static_cast<RankRecord*>(made.get()), place);
   if (opened.record) opened.earlier.push_back(std::move(opened.record));
   opened.folder = where;
   opened.local_size = place.local_size;
   opened.record = std::move(made);
   opened.control = std::move(control);
-  current.store(static_cast<RankRecord*>(opened.record.memory()), std::memory_order_release);
+  current.store(static_cast<RankRecord*>(opened.record.get()), std::memory_order_release);
   static const int once = std::atexit(on_exit);
   (void)once;
 }
 
 std::string folder() { return files().folder; }
 
-Control* shared_control() { return static_cast<Control*>(files().control.memory()); }
+Control* shared_control() { return static_cast<Control*>(files().control.get()); }
 
 GroupName join(const std::string& axis, const std::vector<int>& ranks, std::uint64_t made) {
-  std::uint64_t hash = 1469598103934665603;  // FNV-1a
-  const auto add = [&hash](std::uint64_t value) { hash = (hash ^ value) * 1099511628211; };
-  for (const char c : axis) add(static_cast<unsigned char>(c));
-  for (const int rank : ranks) add(static_cast<std::uint64_t>(rank));
-  add(made);
-  GroupName name{.id = hash | 1};
+  GroupName name{.id = random::hash(fmt::format("{} {} {}", axis, made, fmt::join(ranks, " "))) | 1};
   copy_text(name.axis, axis);
   static std::mutex mutex;
   const std::lock_guard lock(mutex);
@@ -239,33 +244,6 @@ bool job_is_dying() {
   if (const auto* shared = shared_control(); shared != nullptr && load(shared->dying) != 0) return true;
   const auto ranks = read_ranks(files().folder);
   return std::any_of(ranks.begin(), ranks.end(), [](const RankView& rank) { return rank.died() || rank.failed(); });
-}
-
-static bool is_printed() {
-  const auto* shared = shared_control();
-  return shared != nullptr && load(shared->printed) != 0;
-}
-
-bool wait_until_printed(std::chrono::milliseconds patience) {
-  const auto until = std::chrono::steady_clock::now() + patience;
-  while (!is_printed()) {
-    if (std::chrono::steady_clock::now() > until) return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return true;
-}
-
-void note_printed() {
-  if (auto* shared = shared_control()) store(shared->printed, std::int32_t{1});
-}
-
-bool claim_report() {
-  auto* shared = shared_control();
-  if (shared == nullptr) return false;
-  std::int32_t nobody = 0;
-  if (!std::atomic_ref(shared->claimed).compare_exchange_strong(nobody, record().rank + 1)) return false;
-  store(shared->dying, std::int32_t{1});
-  return true;
 }
 
 }  // namespace trireme::comm::flight

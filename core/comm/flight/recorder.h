@@ -2,7 +2,6 @@
 // a run with several ranks they write to memory that nobody reads.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -90,13 +89,8 @@ void forget_signal();
 /// Whether the run is being ended because a rank has failed: then a SIGTERM is no request to save. Reads files; not for
 /// a signal handler.
 bool job_is_dying();
-// Who says what without a parent of ours: see failure.h and stopping.h.
-/// Returns false when the table is not printed in this time.
-bool wait_until_printed(std::chrono::milliseconds patience);
-/// Claims the right to print for this rank, once per host.
-bool claim_report();
-void note_printed();
-/// What the ranks of this host share, in a run of several; null: nothing, or there is a parent. Stays where it is.
+/// What the ranks of this host share, in a run of several; null: nothing, or there is a parent. Stays where it is. Who
+/// says what without a parent of ours: see failure.h and stopping.h.
 Control* shared_control();
 /// The folder of this rank's record; "" if there is none.
 std::string folder();

@@ -42,11 +42,8 @@ class HandlerLine {
     length_ += length;
   }
   void add_number(int number) {
-    std::array<char, 12> digits{};
-    std::size_t at = digits.size();
-    do digits[--at] = static_cast<char>('0' + number % 10);
-    while ((number /= 10) > 0 && at > 0);
-    add({digits.data() + at, digits.size() - at});
+    std::array<char, 12> digits;
+    add({digits.data(), std::to_chars(digits.begin(), digits.end(), number).ptr});
   }
   void write_out() { (void)!::write(STDERR_FILENO, text_.data(), length_); }
 

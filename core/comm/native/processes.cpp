@@ -6,19 +6,17 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
-#include <signal.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
-#include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <sstream>
 #include <string>
 
 #include "core/base/error.h"
 #include "core/base/version.h"
+#include "core/comm/flight/reader.h"
 #include "core/comm/meeting.h"
 
 namespace trireme::comm::native {
@@ -108,6 +106,7 @@ Process map_process(const Card& card, std::size_t rank, int size) {
                     rank, error.what()));
   }
   made.descriptor = FileDescriptor(static_cast<int>(syscall(SYS_pidfd_open, card.pid, 0)));
+  made.start = flight::process_start(card.pid);
   made.reads_memory = can_read_memory(card);
   return made;
 }
@@ -119,11 +118,7 @@ bool Process::has_ended() const {
     pollfd ended{descriptor.get(), POLLIN, 0};
     return poll(&ended, 1, 0) > 0;
   }
-  // "PID (name) STATE ...": a process whose parent has not asked for its exit code is a zombie.
-  std::string text;
-  if (!std::getline(std::ifstream(fmt::format("/proc/{}/stat", pid)), text)) return kill(pid, 0) != 0 && errno == ESRCH;
-  const auto name_end = text.rfind(") ");
-  return name_end != std::string::npos && text.substr(name_end + 2, 1) == "Z";
+  return start != 0 && flight::process_state(pid, start) == flight::ProcessState::gone;
 }
 
 Processes meet(const LaunchInfo& info, c10d::Store& store) {

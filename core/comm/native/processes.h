@@ -1,6 +1,7 @@
 // The processes of the other ranks, whose memory this rank maps. All ranks are on one host.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct Process {
   std::optional<Segment> segment;
   pid_t pid = 0;
   FileDescriptor descriptor;  ///< pidfd; none where the kernel has none
+  std::int64_t start = 0;     ///< flight::process_start(); 0: unknown
   bool reads_memory = false;  ///< this rank may read its memory
   /// Whether it has ended, also when its parent has not asked for its exit code.
   [[nodiscard]] bool has_ended() const;

@@ -52,20 +52,19 @@ struct Segment::Header {
   alignas(64) BellState bell;
 };
 
-Segment::Segment(int fd, int ranks) : ranks_(ranks), fd_(fd) {
+Segment::Segment(FileDescriptor file, int ranks) : file_(std::move(file)), ranks_(ranks) {
   const auto count = static_cast<std::size_t>(ranks);
   bytes_ = kPage + whole_pages(count * sizeof(RingState)) + count * kRingBytes;
 }
 
 Segment Segment::create(int ranks) {
-  Segment made(memfd_create("trireme", MFD_CLOEXEC), ranks);
-  if (made.fd_ < 0 || ftruncate(made.fd_, static_cast<off_t>(made.bytes_)) != 0)
+  Segment made(FileDescriptor(memfd_create("trireme", MFD_CLOEXEC)), ranks);
+  if (!made.file_ || ftruncate(made.fd(), static_cast<off_t>(made.bytes_)) != 0)
     throw CommError(fmt::format("cannot create shared memory of {} bytes: {}", made.bytes_, std::strerror(errno)));
-  void* base = mmap(nullptr, made.bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, made.fd_, 0);
-  if (base == MAP_FAILED)
+  made.memory_ = map_memory(made.fd(), made.bytes_, PROT_READ | PROT_WRITE, MAP_SHARED);
+  if (!made.memory_)
     throw CommError(fmt::format("cannot map shared memory of {} bytes: {}", made.bytes_, std::strerror(errno)));
-  made.base_ = static_cast<std::byte*>(base);
-  auto* header = new (base) Header;
+  auto* header = new (made.memory_.get()) Header;
   for (int from = 0; from < ranks; ++from) new (&made.ring(from)) RingState;
   if (getrandom(header->token.data(), sizeof header->token, 0) != sizeof header->token)
     throw CommError(fmt::format("cannot draw random numbers: {}", std::strerror(errno)));
@@ -74,53 +73,25 @@ Segment Segment::create(int ranks) {
 
 Segment Segment::map(pid_t pid, int fd, const Token& token, int ranks) {
   const auto path = fmt::format("/proc/{}/fd/{}", pid, fd);
-  const int file = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
-  if (file < 0) throw CommError(fmt::format("{}: {}", path, std::strerror(errno)));
-  Segment made(file, ranks);
-  void* base = mmap(nullptr, made.bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  const int error = errno;
-  const bool whole = lseek(file, 0, SEEK_END) == static_cast<off_t>(made.bytes_);
-  made.close_file();
-  if (base == MAP_FAILED) throw CommError(fmt::format("{}: {}", path, std::strerror(error)));
-  made.base_ = static_cast<std::byte*>(base);
+  Segment made(FileDescriptor(open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK)), ranks);
+  if (made.file_) made.memory_ = map_memory(made.fd(), made.bytes_, PROT_READ | PROT_WRITE, MAP_SHARED);
+  if (!made.memory_) throw CommError(fmt::format("{}: {}", path, std::strerror(errno)));
+  const bool whole = lseek(made.fd(), 0, SEEK_END) == static_cast<off_t>(made.bytes_);
   if (!whole || made.token() != token) throw CommError(fmt::format("{}: is not that rank's memory", path));
+  made.close_file();
   return made;
-}
-
-Segment::Segment(Segment&& other) noexcept
-    : base_(std::exchange(other.base_, nullptr)),
-      bytes_(other.bytes_),
-      ranks_(other.ranks_),
-      fd_(std::exchange(other.fd_, -1)) {}
-
-Segment& Segment::operator=(Segment&& other) noexcept {
-  std::swap(base_, other.base_);
-  std::swap(bytes_, other.bytes_);
-  std::swap(ranks_, other.ranks_);
-  std::swap(fd_, other.fd_);
-  return *this;
-}
-
-Segment::~Segment() {
-  if (base_ != nullptr) munmap(base_, bytes_);
-  close_file();
-}
-
-void Segment::close_file() {
-  if (fd_ >= 0) close(fd_);
-  fd_ = -1;
 }
 
 const Token& Segment::token() const { return header().token; }
 BellState& Segment::bell() const { return header().bell; }
 
 RingState& Segment::ring(int from) const {
-  return reinterpret_cast<RingState*>(base_ + kPage)[static_cast<std::size_t>(from)];
+  return reinterpret_cast<RingState*>(at(kPage))[static_cast<std::size_t>(from)];
 }
 
 std::byte* Segment::ring_data(int from) const {
-  return base_ + kPage + whole_pages(static_cast<std::size_t>(ranks_) * sizeof(RingState)) +
-         static_cast<std::size_t>(from) * kRingBytes;
+  return at(kPage + whole_pages(static_cast<std::size_t>(ranks_) * sizeof(RingState)) +
+            static_cast<std::size_t>(from) * kRingBytes);
 }
 
 }  // namespace trireme::comm::native

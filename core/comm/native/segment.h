@@ -13,6 +13,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "core/base/file_descriptor.h"
+#include "core/base/mapped_bytes.h"
+
 namespace trireme::comm::native {
 
 /// Wakes the sleeping threads of a rank. It is in shared memory, so any rank of the host can ring it.
@@ -65,13 +68,10 @@ class Segment {
   static Segment create(int ranks);
   /// Maps another rank's, which is open there as `fd`. @throws CommError.
   static Segment map(pid_t pid, int fd, const Token& token, int ranks);
-  Segment(Segment&& other) noexcept;
-  Segment& operator=(Segment&& other) noexcept;
-  ~Segment();
 
-  [[nodiscard]] int fd() const { return fd_; }
+  [[nodiscard]] int fd() const { return file_.get(); }
   /// When all have mapped it.
-  void close_file();
+  void close_file() { file_ = FileDescriptor(); }
   [[nodiscard]] const Token& token() const;
   [[nodiscard]] BellState& bell() const;
   [[nodiscard]] RingState& ring(int from) const;
@@ -79,12 +79,14 @@ class Segment {
 
  private:
   struct Header;
-  Segment(int fd, int ranks);
-  [[nodiscard]] Header& header() const { return *reinterpret_cast<Header*>(base_); }
+  Segment(FileDescriptor file, int ranks);
+  [[nodiscard]] Header& header() const { return *static_cast<Header*>(memory_.get()); }
+  [[nodiscard]] std::byte* at(std::size_t offset) const { return static_cast<std::byte*>(memory_.get()) + offset; }
 
-  std::byte* base_ = nullptr;
-  std::size_t bytes_ = 0;
-  int ranks_ = 0, fd_ = -1;
+  FileDescriptor file_;
+  int ranks_;
+  std::size_t bytes_;
+  Mapping memory_{};
 };
 
 }  // namespace trireme::comm::native

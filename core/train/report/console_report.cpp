@@ -1,5 +1,3 @@
-#include "core/train/report/console_report.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,6 +6,7 @@
 
 #include "core/base/text.h"
 #include "core/resume/run_folder.h"
+#include "core/train/callbacks.h"
 #include "core/train/report/header.h"
 #include "core/train/report/summary.h"
 

@@ -1,5 +1,3 @@
-#include "core/train/report/epoch_table.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,7 +10,7 @@
 #include "core/nn/parameters.h"
 #include "core/resume/export.h"
 #include "core/resume/run_folder.h"
-#include "core/train/report/console.h"
+#include "core/train/callbacks.h"
 #include "core/train/report/header.h"
 #include "core/train/report/summary.h"
 
@@ -45,7 +43,6 @@ std::string cells(const std::vector<std::string>& headings, const std::vector<st
 
 class EpochTable final : public RunCallback {
  public:
-  /// `logging_steps`: optimizer steps between lines with the loss; 0: none.
   explicit EpochTable(std::int64_t logging_steps) : logging_steps_(logging_steps) {}
   void on_start(RunContext& run) override {
     const auto& setup = run.setup;

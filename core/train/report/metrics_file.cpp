@@ -1,9 +1,8 @@
-#include "core/train/report/metrics_file.h"
-
 #include <nlohmann/json.hpp>
 
 #include "core/resume/restart.h"
 #include "core/resume/run_folder.h"
+#include "core/train/callbacks.h"
 
 namespace trireme::train {
 namespace {

@@ -20,12 +20,11 @@ StepTime StepClock::end_step(double data) {
   return time;
 }
 
-StepClock::Pause::Pause(StepClock& clock)
-    : clock_(clock), begin_(MonotonicClock::now()), waited_(comm::time_in_waits()) {}
-
-StepClock::Pause::~Pause() {
-  clock_.begin_ += MonotonicClock::now() - begin_;
-  clock_.waited_ += comm::time_in_waits() - waited_;
+ScopeGuard StepClock::pause() {
+  return ScopeGuard([this, begin = MonotonicClock::now(), waited = comm::time_in_waits()] {
+    begin_ += MonotonicClock::now() - begin;
+    waited_ += comm::time_in_waits() - waited;
+  });
 }
 
 }  // namespace trireme::train

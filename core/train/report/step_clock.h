@@ -1,5 +1,5 @@
 // StepClock: how long the steps of a training take on this rank, and how much of that it waited for data and in
-// communication. A step lasts from the end of the step before it, or from start(); what is done in a Pause, such as a
+// communication. A step lasts from the end of the step before it, or from start(); what is done in a pause(), such as a
 // part of a save beside the training, belongs to no step.
 //
 // On CPU ranks communication is the time in which its operations were waited for (core/comm/comm_stats.h). On a GPU the
@@ -7,6 +7,8 @@
 #pragma once
 
 #include <chrono>
+
+#include "core/booster/boosted.h"
 
 namespace trireme::train {
 
@@ -25,19 +27,8 @@ class StepClock {
   /// Seconds since the step in progress began, or since the last one ended.
   [[nodiscard]] double elapsed() const;
 
-  /// While it exists, the time belongs to no step.
-  class Pause {
-   public:
-    explicit Pause(StepClock& clock);
-    ~Pause();
-    Pause(const Pause&) = delete;
-    Pause& operator=(const Pause&) = delete;
-
-   private:
-    StepClock& clock_;
-    std::chrono::steady_clock::time_point begin_;
-    std::chrono::nanoseconds waited_;
-  };
+  /// While the guard exists, the time belongs to no step.
+  ScopeGuard pause();
 
  private:
   std::chrono::steady_clock::time_point begin_;

@@ -1,5 +1,3 @@
-#include "core/train/report/tensorboard.h"
-
 #include <fmt/format.h>
 
 #include <optional>
@@ -8,6 +6,7 @@
 #include <vector>
 
 #include "core/resume/run_folder.h"
+#include "core/train/callbacks.h"
 #include "core/train/report/event_file.h"
 
 namespace trireme::train {

@@ -1,5 +1,3 @@
-#include "core/train/report/timeline.h"
-
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -16,6 +14,7 @@
 #include "core/checkpoint/shared_errors.h"
 #include "core/comm/text.h"
 #include "core/resume/run_folder.h"
+#include "core/train/callbacks.h"
 
 namespace trireme::train {
 namespace {
@@ -102,8 +101,6 @@ void write_trace(const comm::Mesh& mesh, const std::string& path) {
 
 class Timeline final : public RunCallback {
  public:
-  /// Traces three steps after two of warm-up, or what the run has of them, and writes RUN/timeline.json. `columns`: the
-  /// width of a pipeline's chart on the screen.
   explicit Timeline(int columns) : columns_(columns) {}
 
   void on_start(RunContext& run) override {

@@ -24,7 +24,7 @@
 #include "core/nn/layers/criterion.h"
 #include "core/nn/layers/linear.h"
 #include "core/optim/curves.h"
-#include "core/optim/sgd.h"
+#include "core/optim/optimizers.h"
 
 namespace trireme {
 namespace {

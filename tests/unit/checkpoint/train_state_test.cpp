@@ -10,7 +10,7 @@
 #include <cmath>
 
 #include "core/optim/optimizer.h"
-#include "core/optim/sgd.h"
+#include "core/optim/optimizers.h"
 #include "tests/file_limit.h"
 #include "tests/unit/checkpoint/folder.h"
 

@@ -8,18 +8,13 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/comm/store_check.h"
+#include "core/comm/fingerprint.h"
 
 namespace trireme::comm {
 namespace {
 
 Fingerprint print_of(const char* op, std::vector<std::int64_t> sizes, const char* dtype = "float32", int root = -1) {
-  Fingerprint print;
-  print.set_op(op);
-  print.set_dtype(dtype);
-  print.set_sizes(sizes);
-  print.root = root;
-  return print;
+  return Fingerprint({.op = op, .sequence = 0, .dtype = dtype, .sizes = sizes, .root = root});
 }
 
 TEST(Fingerprint, ComparesAllThatRanksMustAgreeOn) {

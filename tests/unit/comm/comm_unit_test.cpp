@@ -444,7 +444,7 @@ TEST(TestDevice, is_cpu_or_cuda) {
 }
 
 // This test is the last one, because LibTorch's CUDA library stays in the process.
-TEST(Cuda, the_library_is_beside_ours_and_resolves_every_symbol) { EXPECT_NO_THROW((void)CudaLibrary::load()); }
+TEST(Cuda, the_library_is_beside_ours_and_resolves_every_symbol) { EXPECT_NO_THROW((void)load_cuda_library()); }
 
 }  // namespace
 }  // namespace trireme::comm

@@ -17,7 +17,6 @@
 
 #include "core/base/error.h"
 #include "core/base/file_descriptor.h"
-#include "core/comm/store.h"
 #include "core/comm/topology.h"
 
 namespace trireme::comm {

@@ -3,10 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
-#include "core/optim/hybrid_adam.h"
 #include "core/optim/optimizer.h"
-#include "core/optim/sgd.h"
-#include "core/optim/trust_ratio.h"
+#include "core/optim/optimizers.h"
 
 namespace trireme::optim {
 namespace {

@@ -70,8 +70,8 @@ TEST(LossScaler, FollowsItsRule) {
     EXPECT_EQ(grads[4][1].item<double>(), 0.25);
     scaler.update(bad ? found.mul(2) : found);  // the sum of two ranks
     rule.update(bad);
-    ASSERT_EQ(scaler.scale_value(), rule.scale) << "step " << i;
-    ASSERT_EQ(scaler.skipped_steps(), rule.skipped) << "step " << i;
+    ASSERT_EQ(scaler.state()[0].item<double>(), rule.scale) << "step " << i;
+    ASSERT_EQ(scaler.state()[3].item<double>(), rule.skipped) << "step " << i;
     at_min = at_min || rule.scale == rule.o.min_scale;
     at_max = at_max || rule.scale == rule.o.max_scale;
     // A scaler restored from the state at any point continues equally.
@@ -90,8 +90,8 @@ TEST(LossScaler, DisabledDoesNothing) {
   const auto grad = at::full({1}, kInf);
   EXPECT_FALSE(scaler.unscale({grad}).defined());
   scaler.update({});
-  EXPECT_EQ(scaler.scale_value(), 1);
-  EXPECT_EQ(scaler.skipped_steps(), 0);
+  EXPECT_EQ(scaler.state()[0].item<double>(), 1);
+  EXPECT_EQ(scaler.state()[3].item<double>(), 0);
   scaler.set_state(scaler.state());
 }
 

@@ -19,10 +19,7 @@
 
 #include "core/base/error.h"
 #include "core/optim/fused_adamw.h"
-#include "core/optim/hybrid_adam.h"
-#include "core/optim/lion.h"
-#include "core/optim/sgd.h"
-#include "core/optim/trust_ratio.h"
+#include "core/optim/optimizers.h"
 
 namespace trireme::optim {
 namespace {

@@ -9,6 +9,7 @@
 
 #include "core/pipeline/picture.h"
 #include "core/pipeline/schedules.h"
+#include "tests/unit/pipeline/peak_live.h"
 
 namespace trireme::pipeline {
 namespace {

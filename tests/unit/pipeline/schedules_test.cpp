@@ -117,7 +117,7 @@ TEST(Program, ReceivesAtUseAreDirectlyBeforeTheirAction) {
   for (const auto& c : all_cases(5, 8)) {
     const auto schedule = c.schedule();
     const auto programs = lower(schedule, Posting::at_use);
-    ASSERT_EQ(verify(schedule, programs).violation, "") << c.text();
+    ASSERT_EQ(verify(schedule, programs), "") << c.text();
     for (const auto& program : programs) {
       // After a receive come receives, then the action that needs them; nothing is computed or sent in between.
       for (std::size_t i = 0; i < program.size(); ++i) {

@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "tests/unit/pipeline/cases.h"
+#include "tests/unit/pipeline/peak_live.h"
 
 namespace trireme::pipeline {
 namespace {
@@ -49,7 +50,7 @@ TEST(Simulator, StepTimesMatchTheFormulas) {
       const auto timeline = simulate(c.schedule(), cost);
       ASSERT_NEAR(timeline.step, work + expected, 1e-9 * timeline.step) << c.text();
       ASSERT_NEAR(timeline.busy, work * c.ranks, 1e-9 * timeline.busy) << c.text();
-      ASSERT_NEAR(timeline.idle_of_ideal(), expected / work, 1e-9) << c.text();
+      ASSERT_NEAR(timeline.idle() / timeline.busy, expected / work, 1e-9) << c.text();
       ASSERT_NEAR(timeline.idle_of_step(), expected / (work + expected), 1e-9) << c.text();
     }
 }
@@ -62,7 +63,7 @@ TEST(Simulator, BubblesOfTheLiterature) {
       for (const auto* name : {"gpipe", "1f1b"}) {
         const auto timeline = simulate(make_schedule({name}, p, m), ones);
         ASSERT_NEAR(timeline.idle_of_step(), rest / (m + rest), 1e-12);
-        ASSERT_NEAR(timeline.idle_of_ideal(), rest / m, 1e-12);
+        ASSERT_NEAR(timeline.idle() / timeline.busy, rest / m, 1e-12);
       }
       for (const int v : {1, 2, 3, 4})
         ASSERT_NEAR(simulate(interleaved(p, m, v), ones).idle_of_step(), rest / (v * m + rest), 1e-12);

@@ -17,15 +17,16 @@ using Programs = std::vector<Program>;
 TEST(Verifier, ProvesEverySchedule) {
   for (const auto& c : all_cases()) {
     const auto schedule = c.schedule();
-    const auto report = verify(schedule);
-    ASSERT_EQ(report.violation, "") << c.text();
+    const auto programs = lower(schedule);
+    ASSERT_EQ(verify(schedule, programs), "") << c.text();
     // Each border between stages of two ranks is crossed twice by each microbatch.
     int borders = 0;
     for (int stage = 1; stage < schedule.stages(); ++stage)
       if (schedule.location_of(stage).rank != schedule.location_of(stage - 1).rank) ++borders;
-    ASSERT_EQ(report.messages, 2LL * borders * c.microbatches) << c.text();
-    ASSERT_EQ(report.peak_live, peak_live(schedule)) << c.text();
-    ASSERT_EQ(report.peak_live_input, peak_live(schedule, LiveUntil::input_gradient)) << c.text();
+    int messages = 0;
+    for (const auto& program : programs)
+      for (const auto& instruction : program) messages += is_send(instruction.kind) ? 1 : 0;
+    ASSERT_EQ(messages, 2 * borders * c.microbatches) << c.text();
   }
 }
 
@@ -43,8 +44,8 @@ TEST(Verifier, OmissionsAndDuplicatesAreFound) {
         auto less = schedule, more = schedule;
         less.actions[rank].erase(less.actions[rank].begin() + at);
         more.actions[rank].insert(more.actions[rank].begin() + at, schedule.actions[rank][i]);
-        EXPECT_FALSE(verify(less).ok()) << c.text() << ", without " << schedule.describe(0, schedule.actions[rank][i]);
-        EXPECT_FALSE(verify(more).ok()) << c.text() << ", twice " << schedule.describe(0, schedule.actions[rank][i]);
+        EXPECT_NE(verify(less), "") << c.text() << ", without " << schedule.describe(0, schedule.actions[rank][i]);
+        EXPECT_NE(verify(more), "") << c.text() << ", twice " << schedule.describe(0, schedule.actions[rank][i]);
       }
     const auto programs = lower(schedule);
     for (std::size_t rank = 0; rank < programs.size(); ++rank)
@@ -53,8 +54,8 @@ TEST(Verifier, OmissionsAndDuplicatesAreFound) {
         auto less = programs, more = programs;
         less[rank].erase(less[rank].begin() + at);
         more[rank].insert(more[rank].begin() + at, programs[rank][i]);
-        EXPECT_FALSE(verify(schedule, less).ok()) << c.text() << ", rank " << rank << " without instruction " << i;
-        EXPECT_FALSE(verify(schedule, more).ok()) << c.text() << ", rank " << rank << ", twice instruction " << i;
+        EXPECT_NE(verify(schedule, less), "") << c.text() << ", rank " << rank << " without instruction " << i;
+        EXPECT_NE(verify(schedule, more), "") << c.text() << ", rank " << rank << ", twice instruction " << i;
       }
   }
 }
@@ -113,8 +114,8 @@ TEST(Verifier, SaysWhatIsWrongWithASchedule) {
        "which it produces later"},
   };
   for (const auto& fault : faults)
-    EXPECT_NE(verify(fault.schedule).violation.find(fault.text), std::string::npos)
-        << fault.what << ": " << verify(fault.schedule).violation;
+    EXPECT_NE(verify(fault.schedule).find(fault.text), std::string::npos)
+        << fault.what << ": " << verify(fault.schedule);
 }
 
 TEST(Verifier, SaysWhatIsWrongWithAProgram) {
@@ -168,8 +169,8 @@ TEST(Verifier, SaysWhatIsWrongWithAProgram) {
   for (const auto& fault : faults) {
     auto programs = lower(schedule);
     fault.plant(programs);
-    const auto report = verify(schedule, programs);
-    EXPECT_NE(report.violation.find(fault.text), std::string::npos) << fault.what << ": " << report.violation;
+    const auto violation = verify(schedule, programs);
+    EXPECT_NE(violation.find(fault.text), std::string::npos) << fault.what << ": " << violation;
   }
 }
 

@@ -1,11 +1,10 @@
-#include "core/booster/step_reduction.h"
+#include "core/booster/vote.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
-#include <cstdint>
 
 namespace trireme {
 
