@@ -58,6 +58,12 @@ const Fields<LeavesOptions>& leaves_fields() {
           };
           refuse("images", o.images != O{}.images);
           refuse("leaf_seed", o.leaf_seed != O{}.leaf_seed);
+          if (!o.path.empty() || !o.image_size) return;
+          if (const auto side = o.image_size->longer(); side < kLeastLeafPixels || side > kMostLeafPixels)
+            section.fail("image_size",
+                         fmt::format("the longer side of generated leaves must have {} to {} pixels; choose another "
+                                     "size, or name a folder of images in data.path",
+                                     kLeastLeafPixels, kMostLeafPixels));
         });
   }();
   return table;

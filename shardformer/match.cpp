@@ -3,6 +3,7 @@
 #include <set>
 
 #include "core/base/text.h"
+#include "core/base/verdict.h"
 #include "core/nn/block.h"
 
 namespace trireme::shardformer {
@@ -27,6 +28,12 @@ std::vector<nn::Layer*> layers_of(nn::Model& model, std::string_view pattern) {
     throw ConfigError(fmt::format(
         "the policy names \"{}\", but the model has no such layer; is the policy for another model?", pattern));
   return found;
+}
+
+void rethrow_from_role(const nn::PolicyRow& row, const nn::Layer& layer, const std::string& doing) {
+  const auto verdict = verdict_on(std::current_exception());
+  if (!verdict.unexpected && verdict.exit_code != static_cast<int>(ExitCode::config)) throw;
+  throw ConfigError(fmt::format("the role \"{}\" of \"{}\": {}: {}", row.role, layer.path(), doing, verdict.message));
 }
 
 std::map<const nn::Layer*, const nn::Layer*> parts_of_layers(nn::Model& model) {

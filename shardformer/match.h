@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -22,6 +23,20 @@ void for_each(nn::Model& model, const std::vector<nn::PolicyRow>& rows, const Re
   for (const auto& row : rows) {
     const auto& role = role_of(row, roles);
     for (auto* layer : layers_of(model, row.layer)) use(row, role, *layer);
+  }
+}
+
+/// Throws what a function of a role's has thrown, in a catch block: as a ConfigError that names the role, the layer and
+/// `doing`, unless it is an error of another cause, such as a lost rank or no memory.
+[[noreturn]] void rethrow_from_role(const nn::PolicyRow& row, const nn::Layer& layer, const std::string& doing);
+
+/// The result of a function of a role's, an extension's perhaps. @throws as rethrow_from_role()
+template <class Function>
+auto call_role(const nn::PolicyRow& row, const nn::Layer& layer, const std::string& doing, const Function& function) {
+  try {
+    return function();
+  } catch (...) {
+    rethrow_from_role(row, layer, doing);
   }
 }
 

@@ -33,7 +33,9 @@ Found<Role> check_list(nn::Model& model, const std::vector<nn::PolicyRow>& rows,
     if (const auto part = parts.find(&layer); part != parts.end())
       refuse("\"{}\" is part of \"{}\", which is split as a whole: give that layer a role, not its parts", layer.path(),
              part->second->path());
-    if (const auto why = role.rule.validate(layer, sizes); !why.empty()) refuse("{}", why);
+    if (!role.rule.validate) return;
+    const auto why = call_role(row, layer, "validate()", [&] { return role.rule.validate(layer, sizes); });
+    if (!why.empty()) refuse("{}", why);
   });
   return found;
 }
