@@ -23,7 +23,7 @@
 #include "core/optim/sgd.h"
 #include "core/optim/trust_ratio.h"
 #include "datasets/image_dataset.h"
-#include "models/vit/options.h"
+#include "models/vit/kind.h"
 #include "tests/parity/layout.h"
 #include "trireme.h"
 
