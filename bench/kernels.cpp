@@ -33,7 +33,7 @@
 #include "core/nn/layers/fused.h"
 #include "core/nn/parameters.h"
 #include "models/registry.h"
-#include "models/vit/options.h"
+#include "models/vit/kind.h"
 
 namespace trireme {
 namespace {

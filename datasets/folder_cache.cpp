@@ -1,5 +1,3 @@
-#include "datasets/folder_cache.h"
-
 #include <fmt/format.h>
 #include <linux/magic.h>
 #include <sys/vfs.h>

@@ -1,5 +1,3 @@
-#include "datasets/image_files.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,7 +12,6 @@
 #include "datasets/image_dataset.h"
 #include "datasets/image_folder.h"
 #include "datasets/image_options.h"
-#include "datasets/preprocessor.h"
 
 namespace trireme::datasets {
 namespace {

@@ -8,12 +8,9 @@
 
 #include "core/base/error.h"
 #include "datasets/datasets.h"
-#include "datasets/folder_cache.h"
-#include "datasets/image_files.h"
 #include "datasets/image_folder.h"
 #include "datasets/image_options.h"
 #include "datasets/leaves.h"
-#include "datasets/preprocessor.h"
 
 namespace trireme::datasets {
 namespace {
@@ -32,9 +29,7 @@ const Fields<FolderOptions>& folder_fields() {
     Fields<FolderOptions> rows("data", "Folders train, validation and test, each with one folder of images per class.");
     rows.with("name", "image_folder");
     add_folder_fields(rows, "The folder of the data set; required.", kFolderPixels);
-    return rows.rule([](const FolderOptions& o, const CheckedSection& section) {
-      if (o.path.empty()) section.fail("path", "is required with name = \"image_folder\": the folder of the data set");
-    });
+    return require_path(rows);
   }();
   return table;
 }
@@ -58,6 +53,12 @@ const Fields<LeavesOptions>& leaves_fields() {
           };
           refuse("images", o.images != O{}.images);
           refuse("leaf_seed", o.leaf_seed != O{}.leaf_seed);
+          if (!o.path.empty() || !o.image_size) return;
+          if (const auto side = o.image_size->longer(); side < kLeastLeafPixels || side > kMostLeafPixels)
+            section.fail("image_size",
+                         fmt::format("the longer side of generated leaves must have {} to {} pixels; choose another "
+                                     "size, or name a folder of images in data.path",
+                                     kLeastLeafPixels, kMostLeafPixels));
         });
   }();
   return table;

@@ -4,7 +4,6 @@
 
 #include "core/base/error.h"
 #include "datasets/image_dataset.h"
-#include "datasets/preprocessor.h"
 
 namespace trireme::datasets {
 

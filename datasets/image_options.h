@@ -1,4 +1,6 @@
-// The keys that data sets with images share, and how they become a transform.
+// What data sets with images share: their keys, how these become a transform, and preprocessor_config.json, the file
+// beside weights in Hugging Face's layout that says how images are prepared. It is read where weights are loaded and
+// written where weights are exported.
 #pragma once
 
 #include <fmt/format.h>
@@ -42,6 +44,14 @@ Fields<T>& add_image_rules(Fields<T>& table, std::optional<std::int64_t> default
               "rand_augment_magnitude",
               "has no effect with rand_augment = 0; remove it, or set rand_augment to the number of operations");
       });
+}
+
+template <class T>
+Fields<T>& require_path(Fields<T>& table) {
+  return table.rule([name = table.choice](const T& o, const CheckedSection& section) {
+    if (o.path.empty())
+      section.fail("path", fmt::format("is required with name = \"{}\": the folder of the data set", name));
+  });
 }
 
 /// For a kind that decodes images: T::cache_mb, MiB.
@@ -125,5 +135,25 @@ TransformOptions transform_of(const ImageOptions& options, std::int64_t default_
 data::Datasets image_splits(const std::map<data::Split, std::shared_ptr<PixelSource>>& sources,
                             std::vector<std::string> classes, const ImageOptions& options, std::int64_t default_size,
                             std::optional<double> cache_mb, const data::OpenContext& context);
+
+/// Sets mean and std where the user left them open: to those of the weights that the model starts from, which it logs,
+/// else to the `usual` values. @throws ConfigError when the user set other values than the weights have; it names both
+/// places.
+/// @throws CheckpointError for an invalid file
+void fill_normalisation(ImageOptions& options, const data::OpenContext& context,
+                        const Normalisation& usual = kUsualNormalisation);
+
+/// The file's text for images of this size: for a ViTImageProcessor, or with options.resize_shorter for a
+/// BitImageProcessor, which resizes the shorter side and crops the centre. @pre mean and std are set
+std::string preprocessor_config(const ImageOptions& options, const nn::ImageSize& size);
+
+/// Images that a user names one by one or by their folders, for a prediction: they belong to no split and have no
+/// label. `paths`: files, whatever their names, in this order; a folder stands for the images below it, in byte order
+/// of their paths, without hidden ones (folder_entries.h). A file that cannot be read is an unreadable sample. They are
+/// prepared as the images of a validation split are; `usual` and `default_size` are those of the data set.
+/// @throws DataError for a folder that cannot be read or has no image; ConfigError, CheckpointError as
+/// fill_normalisation()
+data::FileSamples open_image_files(ImageOptions& options, const Normalisation& usual, std::int64_t default_size,
+                                   const data::OpenContext& context, const std::vector<std::string>& paths);
 
 }  // namespace trireme::datasets

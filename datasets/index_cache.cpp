@@ -1,5 +1,7 @@
 #include "datasets/index_cache.h"
 
+#include <sys/stat.h>
+
 #include <cstdint>
 #include <cstring>
 #include <string_view>
@@ -14,7 +16,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kIndexVersion = "trireme index 2\n";
+constexpr std::string_view kIndexVersion = "trireme index 3\n";
 constexpr std::size_t kIndexHeader = kIndexVersion.size() + sizeof(std::uint32_t);
 
 std::string checksum_of(std::string_view content) {
@@ -25,6 +27,14 @@ std::string checksum_of(std::string_view content) {
 }
 
 }  // namespace
+
+std::optional<FileStamp> file_stamp(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
+  const auto modified = std::chrono::seconds(status.st_mtim.tv_sec) + std::chrono::nanoseconds(status.st_mtim.tv_nsec);
+  return FileStamp{status.st_size, modified.count(),
+                   modified < std::chrono::system_clock::now().time_since_epoch() - kStampGranularity};
+}
 
 fs::path index_folder() {
   if (const auto caches = environment("XDG_CACHE_HOME"); !caches.empty()) return fs::path(caches) / "trireme" / "index";
@@ -57,6 +67,31 @@ bool write_index(const std::string& name, const std::string& content) {
   } catch (const CheckpointError&) {
     return false;
   }
+}
+
+void Packer::add(std::int64_t number) { bytes.append(reinterpret_cast<const char*>(&number), sizeof number); }
+
+void Packer::add(std::string_view text) {
+  add(static_cast<std::int64_t>(text.size()));
+  bytes += text;
+}
+
+std::string_view Unpacker::take(std::size_t size) {
+  TRIREME_CHECK(size <= left_.size(), "{} bytes of {} that are left", size, left_.size());
+  const auto out = left_.substr(0, size);
+  left_.remove_prefix(size);
+  return out;
+}
+
+std::int64_t Unpacker::number() {
+  std::int64_t out = 0;
+  std::memcpy(&out, take(sizeof out).data(), sizeof out);
+  return out;
+}
+
+std::string Unpacker::text() {
+  const auto size = number();
+  return std::string(take(static_cast<std::size_t>(size)));
 }
 
 }  // namespace trireme::datasets

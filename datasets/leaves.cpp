@@ -32,9 +32,9 @@ void check(std::int64_t images, std::int64_t size) {
   if (leaf_count(data::Split::test, images) < kLeafClasses)
     throw DataError(fmt::format("leaves: {} images are too few for three splits of {} classes; use at least 20", images,
                                 kLeafClasses));
-  if (size < 16 || size > 4096)
-    throw DataError(
-        fmt::format("leaves: {} x {} pixels; images of leaves have 16 to 4096 pixels per side", size, size));
+  if (size < kLeastLeafPixels || size > kMostLeafPixels)
+    throw DataError(fmt::format("leaves: {} x {} pixels; images of leaves have {} to {} pixels per side", size, size,
+                                kLeastLeafPixels, kMostLeafPixels));
 }
 
 void write_split(const std::string& dir, data::Split split, std::int64_t images, std::int64_t size,

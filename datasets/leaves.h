@@ -21,6 +21,7 @@
 namespace trireme::datasets {
 
 inline constexpr std::int64_t kLeafPixels = 48;  ///< default pixels per side
+inline constexpr std::int64_t kLeastLeafPixels = 16, kMostLeafPixels = 4096;
 inline constexpr std::int64_t kLeafClasses = 3;
 
 /// Names of the classes in label order (sorted by name, as in an image folder).

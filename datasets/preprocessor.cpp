@@ -1,5 +1,3 @@
-#include "datasets/preprocessor.h"
-
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -8,6 +6,7 @@
 #include "core/base/json_text.h"
 #include "core/checkpoint/weights/weights.h"
 #include "core/config/table.h"
+#include "datasets/image_options.h"
 
 namespace trireme::datasets {
 namespace {

@@ -9,15 +9,19 @@
 
 #include "core/base/error.h"
 #include "datasets/datasets.h"
-#include "datasets/image_files.h"
 #include "datasets/image_options.h"
-#include "datasets/preprocessor.h"
 #include "datasets/stored_images.h"
 
 namespace trireme::datasets {
 namespace {
 
 namespace fs = std::filesystem;
+
+/// What the files hold.
+struct StoredSplits {
+  StoredImages train, test;
+  std::vector<std::string> classes;
+};
 
 /// A data set whose files have fixed names.
 struct StoredKind {
@@ -26,6 +30,7 @@ struct StoredKind {
   std::string first_file;               ///< by which the folder is found, with or without ".gz"
   std::int64_t side;
   Normalisation usual;
+  StoredSplits (*read)(const fs::path& folder);
 };
 
 Fields<StoredImageOptions> fields_of(const StoredKind& kind) {
@@ -34,15 +39,11 @@ Fields<StoredImageOptions> fields_of(const StoredKind& kind) {
   rows.with("name", kind.name);
   rows.add("path", &O::path, fmt::format("The folder with {}; required.", kind.first_file), {.path = true});
   add_image_fields(rows, kind.side, kind.usual);
-  return rows
-      .add("validation_images", &O::validation_images,
+  rows.add("validation_images", &O::validation_images,
            "Number of training images, the last ones, that are the validation split; the test files are then the test "
            "split. 0: the test files are the validation split, and there is no test split.",
-           {.min = 0, .max = kMostSamples})
-      .rule([name = kind.name](const O& o, const CheckedSection& section) {
-        if (o.path.empty())
-          section.fail("path", fmt::format("is required with name = \"{}\": the folder of the data set", name));
-      });
+           {.min = 0, .max = kMostSamples});
+  return require_path(rows);
 }
 
 /// The folder that holds the files. @throws DataError
@@ -67,8 +68,8 @@ std::vector<std::string> read_names(const std::string& path, std::int64_t classe
   return names;
 }
 
-data::Datasets open_stored(StoredImageOptions& options, const data::OpenContext& context, const StoredKind& kind,
-                           const StoredImages& train, const StoredImages& test, std::vector<std::string> classes) {
+data::Datasets open_stored(StoredImageOptions& options, const data::OpenContext& context, const StoredKind& kind) {
+  auto [train, test, classes] = kind.read(find_folder(options.path, kind));
   fill_normalisation(options, context, kind.usual);
   if (context.skip_bad_samples)
     config::fail(context.section, "on_bad_sample",
@@ -89,85 +90,68 @@ data::Datasets open_stored(StoredImageOptions& options, const data::OpenContext&
   return out;
 }
 
-const StoredKind& mnist_kind() {
-  static const StoredKind kind{"mnist",
-                               "MNIST's files of handwritten digits, or others in their format (Fashion-MNIST): grey "
-                               "images, compressed or not.",
-                               {"raw", "MNIST/raw"},
-                               "train-images-idx3-ubyte",
-                               28,
-                               {{0.1307}, {0.3081}}};
-  return kind;
-}
-
-data::Datasets open_mnist(StoredImageOptions& options, const data::OpenContext& context) {
-  const auto folder = find_folder(options.path, mnist_kind());
-  std::vector<std::string> classes;
-  for (int digit = 0; digit < 10; ++digit) classes.push_back(std::to_string(digit));
-  return open_stored(options, context, mnist_kind(), read_mnist(folder, "train"), read_mnist(folder, "t10k"),
-                     std::move(classes));
-}
-
-const StoredKind& cifar10_kind() {
-  static const StoredKind kind{"cifar10",
-                               "CIFAR-10's binary files: 32 x 32 colour images of ten classes.",
-                               {"cifar-10-batches-bin"},
-                               "data_batch_1.bin",
-                               32,
-                               {{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}}};
-  return kind;
-}
-
-data::Datasets open_cifar10(StoredImageOptions& options, const data::OpenContext& context) {
-  const auto folder = fs::path(find_folder(options.path, cifar10_kind()));
-  std::vector<std::string> files;
-  for (int batch = 1; batch <= 5; ++batch) files.push_back((folder / fmt::format("data_batch_{}.bin", batch)).string());
-  return open_stored(options, context, cifar10_kind(), read_cifar(files, 1, 10),
-                     read_cifar({(folder / "test_batch.bin").string()}, 1, 10),
-                     read_names((folder / "batches.meta.txt").string(), 10));
-}
-
-const StoredKind& cifar100_kind() {
-  static const StoredKind kind{"cifar100",
-                               "CIFAR-100's binary files: 32 x 32 colour images of a hundred (fine) classes.",
-                               {"cifar-100-binary"},
-                               "train.bin",
-                               32,
-                               {{0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}}};
-  return kind;
-}
-
-data::Datasets open_cifar100(StoredImageOptions& options, const data::OpenContext& context) {
-  const auto folder = fs::path(find_folder(options.path, cifar100_kind()));
-  return open_stored(options, context, cifar100_kind(), read_cifar({(folder / "train.bin").string()}, 2, 100),
-                     read_cifar({(folder / "test.bin").string()}, 2, 100),
-                     read_names((folder / "fine_label_names.txt").string(), 100));
-}
-
 data::DatasetFactory factory_of(const StoredKind& kind, const Fields<StoredImageOptions>& fields,
-                                StoredImageOptions options,
-                                data::Datasets (*open)(StoredImageOptions&, const data::OpenContext&)) {
-  return {fields, std::move(options), open,
-          [&kind](StoredImageOptions& own, const data::OpenContext& context, const std::vector<std::string>& paths) {
-            return open_image_files(own, kind.usual, kind.side, context, paths);
-          }};
+                                StoredImageOptions options) {
+  return {
+      fields, std::move(options),
+      [&kind](StoredImageOptions& own, const data::OpenContext& context) { return open_stored(own, context, kind); },
+      [&kind](StoredImageOptions& own, const data::OpenContext& context, const std::vector<std::string>& paths) {
+        return open_image_files(own, kind.usual, kind.side, context, paths);
+      }};
 }
 
 }  // namespace
 
 data::DatasetFactory mnist(StoredImageOptions options) {
-  static const auto fields = fields_of(mnist_kind());
-  return factory_of(mnist_kind(), fields, std::move(options), open_mnist);
+  static const StoredKind kind{
+      "mnist",
+      "MNIST's files of handwritten digits, or others in their format (Fashion-MNIST): grey images, compressed or not.",
+      {"raw", "MNIST/raw"},
+      "train-images-idx3-ubyte",
+      28,
+      {{0.1307}, {0.3081}},
+      [](const fs::path& folder) -> StoredSplits {
+        return {read_mnist(folder.string(), "train"),
+                read_mnist(folder.string(), "t10k"),
+                {"0", "1", "2", "3", "4", "5", "6", "7", "8", "9"}};
+      }};
+  static const auto fields = fields_of(kind);
+  return factory_of(kind, fields, std::move(options));
 }
 
 data::DatasetFactory cifar10(StoredImageOptions options) {
-  static const auto fields = fields_of(cifar10_kind());
-  return factory_of(cifar10_kind(), fields, std::move(options), open_cifar10);
+  static const StoredKind kind{"cifar10",
+                               "CIFAR-10's binary files: 32 x 32 colour images of ten classes.",
+                               {"cifar-10-batches-bin"},
+                               "data_batch_1.bin",
+                               32,
+                               {{0.4914, 0.4822, 0.4465}, {0.2470, 0.2435, 0.2616}},
+                               [](const fs::path& folder) -> StoredSplits {
+                                 std::vector<std::string> files;
+                                 for (int batch = 1; batch <= 5; ++batch)
+                                   files.push_back((folder / fmt::format("data_batch_{}.bin", batch)).string());
+                                 return {read_cifar(files, 1, 10),
+                                         read_cifar({(folder / "test_batch.bin").string()}, 1, 10),
+                                         read_names((folder / "batches.meta.txt").string(), 10)};
+                               }};
+  static const auto fields = fields_of(kind);
+  return factory_of(kind, fields, std::move(options));
 }
 
 data::DatasetFactory cifar100(StoredImageOptions options) {
-  static const auto fields = fields_of(cifar100_kind());
-  return factory_of(cifar100_kind(), fields, std::move(options), open_cifar100);
+  static const StoredKind kind{"cifar100",
+                               "CIFAR-100's binary files: 32 x 32 colour images of a hundred (fine) classes.",
+                               {"cifar-100-binary"},
+                               "train.bin",
+                               32,
+                               {{0.5071, 0.4865, 0.4409}, {0.2673, 0.2564, 0.2762}},
+                               [](const fs::path& folder) -> StoredSplits {
+                                 return {read_cifar({(folder / "train.bin").string()}, 2, 100),
+                                         read_cifar({(folder / "test.bin").string()}, 2, 100),
+                                         read_names((folder / "fine_label_names.txt").string(), 100)};
+                               }};
+  static const auto fields = fields_of(kind);
+  return factory_of(kind, fields, std::move(options));
 }
 
 }  // namespace trireme::datasets

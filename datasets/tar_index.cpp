@@ -1,21 +1,16 @@
 #include "datasets/tar_index.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cctype>
 #include <charconv>
-#include <chrono>
 #include <cstring>
-#include <exception>
 #include <filesystem>
 #include <limits>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string_view>
-#include <thread>
 #include <type_traits>
 
 #include "core/base/error.h"
@@ -25,6 +20,7 @@
 #include "core/base/text.h"
 #include "datasets/folder_entries.h"
 #include "datasets/index_cache.h"
+#include "datasets/parallel.h"
 #include "datasets/tar_archive.h"
 
 namespace trireme::datasets {
@@ -152,12 +148,10 @@ class ShardBuilder {
 /// Notes the file's size and time of the last change. A file that was changed just now gets no time, so that its index
 /// is not used again.
 void stamp_shard(TarShard& shard) {
-  struct stat status {};
-  if (::stat(shard.path.c_str(), &status) != 0) return;  // reading the file says why
-  shard.file_bytes = status.st_size;
-  const auto modified = std::chrono::seconds(status.st_mtim.tv_sec) + std::chrono::nanoseconds(status.st_mtim.tv_nsec);
-  if (modified < std::chrono::system_clock::now().time_since_epoch() - kStampGranularity)
-    shard.modified = modified.count();
+  const auto stamp = file_stamp(shard.path);
+  if (!stamp) return;  // reading the file says why
+  shard.file_bytes = stamp->bytes;
+  if (stamp->reliable) shard.modified = stamp->modified_ns;
 }
 
 std::string index_name(const std::vector<std::string>& paths) {
@@ -166,41 +160,17 @@ std::string index_name(const std::vector<std::string>& paths) {
   return fmt::format("tar-{:016x}", key);
 }
 
-/// Reads the shards that have no images yet; of several errors, the one of the first shard is thrown.
+/// Reads the shards that have no images yet.
 void read_shards(std::vector<TarShard>& shards) {
-  std::vector<std::size_t> open;
-  for (std::size_t i = 0; i < shards.size(); ++i)
-    if (shards[i].images.empty()) open.push_back(i);
-  std::atomic<std::size_t> next = 0;
-  std::atomic<bool> failed = false;
-  std::vector<std::exception_ptr> errors(open.size());
-  const auto work = [&] {
-    while (!failed) {
-      const auto i = next++;
-      if (i >= open.size()) return;
-      try {
-        auto& shard = shards[open[i]];
-        auto read = index_shard(shard.path);
-        read.file_bytes = shard.file_bytes;
-        read.modified = shard.modified;
-        shard = std::move(read);
-      } catch (...) {
-        errors[i] = std::current_exception();
-        failed = true;
-      }
-    }
-  };
-  {
-    std::vector<std::jthread> threads;
-    while (threads.size() + 1 < std::min(kIndexThreads, open.size())) threads.emplace_back(work);
-    work();
+  std::vector<TarShard*> open;
+  for (auto& shard : shards)
+    if (shard.images.empty()) open.push_back(&shard);
+  auto read = make_all(open.size(), kIndexThreads, [&](std::size_t i) { return index_shard(open[i]->path); });
+  for (std::size_t i = 0; i < open.size(); ++i) {
+    read[i].file_bytes = open[i]->file_bytes;
+    read[i].modified = open[i]->modified;
+    *open[i] = std::move(read[i]);
   }
-  for (const auto& error : errors)
-    if (error) std::rethrow_exception(error);
-}
-
-void append_bytes(std::string& to, const void* data, std::size_t size) {
-  to.append(static_cast<const char*>(data), size);
 }
 
 }  // namespace
@@ -230,48 +200,34 @@ std::vector<TarShard> index_shards(const std::vector<std::string>& paths) {
   return out;
 }
 
-// For each shard: the length of its path, its five numbers, the number of images, the path, the images.
 std::string serialize_shards(const std::vector<TarShard>& shards) {
   static_assert(std::is_trivially_copyable_v<TarImage> && sizeof(TarImage) == 16);
-  std::string out;
+  Packer out;
   for (const auto& shard : shards) {
-    const std::int64_t header_fields[] = {static_cast<std::int64_t>(shard.path.size()),
-                                          shard.file_bytes,
-                                          shard.modified,
-                                          shard.without_image,
-                                          static_cast<std::int64_t>(shard.digest),
-                                          static_cast<std::int64_t>(shard.images.size())};
-    append_bytes(out, header_fields, sizeof header_fields);
-    append_bytes(out, shard.path.data(), shard.path.size());
-    append_bytes(out, shard.images.data(), shard.images.size() * sizeof(TarImage));
+    out.add(shard.path);
+    for (const auto number :
+         {shard.file_bytes, shard.modified, shard.without_image, static_cast<std::int64_t>(shard.digest)})
+      out.add(number);
+    out.add({reinterpret_cast<const char*>(shard.images.data()), shard.images.size() * sizeof(TarImage)});
   }
-  return out;
+  return std::move(out.bytes);
 }
 
-std::optional<std::vector<TarShard>> parse_shards(const std::string& bytes) {
+std::optional<std::vector<TarShard>> parse_shards(const std::string& bytes) try {
   std::vector<TarShard> out;
-  auto left = std::string_view(bytes);
-  const auto take = [&](void* to, std::size_t size) {
-    if (size > left.size()) return false;
-    std::memcpy(to, left.data(), size);
-    left.remove_prefix(size);
-    return true;
-  };
-  while (!left.empty()) {
-    std::int64_t header_fields[6];
-    if (!take(header_fields, sizeof header_fields)) return std::nullopt;
-    const auto path = static_cast<std::size_t>(header_fields[0]), images = static_cast<std::size_t>(header_fields[5]);
-    if (path > left.size() || images == 0 || images > left.size() / sizeof(TarImage)) return std::nullopt;
+  for (Unpacker in(bytes); !in.at_end();) {
     auto& shard = out.emplace_back();
-    shard.file_bytes = header_fields[1];
-    shard.modified = header_fields[2];
-    shard.without_image = header_fields[3];
-    shard.digest = static_cast<std::uint64_t>(header_fields[4]);
-    shard.path.resize(path);
-    shard.images.resize(images);
-    if (!take(shard.path.data(), path) || !take(shard.images.data(), images * sizeof(TarImage))) return std::nullopt;
+    shard.path = in.text();
+    for (auto* number : {&shard.file_bytes, &shard.modified, &shard.without_image}) *number = in.number();
+    shard.digest = static_cast<std::uint64_t>(in.number());
+    const auto images = in.text();
+    if (images.empty() || images.size() % sizeof(TarImage) != 0) return std::nullopt;
+    shard.images.resize(images.size() / sizeof(TarImage));
+    std::memcpy(shard.images.data(), images.data(), images.size());
   }
   return out;
+} catch (const LogicError&) {
+  return std::nullopt;
 }
 
 }  // namespace trireme::datasets

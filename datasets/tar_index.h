@@ -1,4 +1,5 @@
-// The index of tar shards: where each image of an archive is, and its label.
+// Tar shards: where each image of an archive is, and its label; the images by index, and the order in which an epoch
+// reads them almost sequentially.
 //
 // WebDataset's convention (Aizman, Maltby and Breuel, "High Performance I/O For Large Scale Deep Learning", 2019): the
 // members KEY.jpg (.jpeg, .png) and KEY.cls or KEY.json are one sample and adjacent. KEY ends at the first dot of the
@@ -8,9 +9,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "datasets/pixel_source.h"
 
 namespace trireme::datasets {
 
@@ -43,5 +47,16 @@ std::vector<TarShard> index_shards(const std::vector<std::string>& paths);
 /// Converts shards to bytes and back, for the cache and for the other ranks of a host. nullopt: damaged.
 std::string serialize_shards(const std::vector<TarShard>& shards);
 std::optional<std::vector<TarShard>> parse_shards(const std::string& bytes);
+
+/// The samples of a shuffled epoch, as WebDataset shuffles them: the shards in a random order, and their samples, one
+/// shard after the other, through a buffer of `buffer` samples, of which a random one leaves when the next one enters.
+/// So the sample at position p is among the first p + `buffer` ones of the shards in their order. It is a pure function
+/// of its arguments, and the same for any number of ranks.
+/// @param sizes the number of samples of each shard; sample indices count through the shards in this order
+std::vector<std::int64_t> shard_order(const std::vector<std::int64_t>& sizes, std::int64_t buffer, std::uint64_t seed,
+                                      std::int64_t epoch);
+
+/// Reads each image at its offset; a few shards stay open. `buffer`: for shard_order().
+std::shared_ptr<PixelSource> tar_source(std::vector<TarShard> shards, std::int64_t buffer);
 
 }  // namespace trireme::datasets

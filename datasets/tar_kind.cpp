@@ -14,13 +14,10 @@
 #include "core/base/text.h"
 #include "core/comm/host_share.h"
 #include "datasets/datasets.h"
-#include "datasets/image_files.h"
 #include "datasets/image_options.h"
-#include "datasets/preprocessor.h"
 #include "datasets/shard_pattern.h"
 #include "datasets/tar_archive.h"
 #include "datasets/tar_index.h"
-#include "datasets/tar_source.h"
 
 namespace trireme::datasets {
 namespace {

@@ -1,5 +1,3 @@
-#include "datasets/tar_source.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,6 +10,7 @@
 #include "core/base/text.h"
 #include "datasets/image.h"
 #include "datasets/tar_archive.h"
+#include "datasets/tar_index.h"
 
 namespace trireme::datasets {
 namespace {

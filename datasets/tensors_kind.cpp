@@ -9,7 +9,6 @@
 #include "core/base/text.h"
 #include "datasets/datasets.h"
 #include "datasets/image_options.h"
-#include "datasets/preprocessor.h"
 #include "datasets/tensor_dataset.h"
 
 namespace trireme::datasets {
@@ -24,9 +23,7 @@ const Fields<TensorsOptions>& tensors_fields() {
     rows.with("name", "tensors");
     rows.add("path", &TensorsOptions::path, "The folder of the files; required.", {.path = true});
     add_image_fields(rows, std::nullopt);
-    return rows.rule([](const TensorsOptions& o, const CheckedSection& section) {
-      if (o.path.empty()) section.fail("path", "is required with name = \"tensors\": the folder of the data set");
-    });
+    return require_path(rows);
   }();
   return table;
 }

@@ -33,6 +33,25 @@ inline std::string attention_dropout_text(const std::string& fallback) {
       fallback);
 }
 
+/// The input of a model of images, [channels, height, width].
+inline constexpr const char* kPixels = "pixel_values";
+
+/// For models of images. @throws ConfigError when the data have none of one size
+inline const nn::SampleTensor& pixels_of(const nn::DataSpec& data, const std::string& model) {
+  const auto& pixels = data.required_input(kPixels, fmt::format("model \"{}\"", model));
+  if (pixels.shape.size() != 3 || pixels.varies())
+    throw ConfigError(fmt::format("model \"{}\" reads {} [channels, height, width], but the data have {}", model,
+                                  kPixels, pixels.text()));
+  return pixels;
+}
+
+/// For models whose heads share the hidden vector. @throws ConfigError
+inline void check_heads(std::int64_t hidden_size, std::int64_t heads) {
+  if (hidden_size % heads != 0)
+    throw ConfigError(
+        fmt::format("model.hidden_size: {} is not a multiple of model.num_heads = {}", hidden_size, heads));
+}
+
 /// For models with one row of outputs for each sample. @throws ConfigError
 inline void check_one_output(const nn::DataSpec& data, const std::string& model) {
   const auto* labels = data.target(nn::kLabels);

@@ -5,7 +5,7 @@
 #include "core/base/files/files.h"
 #include "core/booster/kernel_choice.h"
 #include "core/comm/world.h"
-#include "zero/gemini/chunks.h"
+#include "zero/buckets.h"
 
 namespace trireme::plugins {
 

@@ -36,6 +36,7 @@ std::string validate(nn::Model& model, const nn::Policy& policy, const ParallelS
                      const Roles& roles = all_roles());
 
 /// Shards the model's layers over the groups. @pre validate() returns "", and no parameter has memory yet
+/// @throws ConfigError that names the role and the layer, for what a role's `cut` throws
 void apply(nn::Model& model, const nn::Policy& policy, const ParallelGroups& groups, const Roles& roles = all_roles());
 
 /// The number of classes of the logits that can stay sharded (TensorRole::classes); 0 when there are none.

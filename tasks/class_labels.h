@@ -1,8 +1,10 @@
-// What the tasks with labels of classes share: counts, and checks of the data.
+// What the tasks with labels of classes share: counts, checks of the data, and the confusion matrix.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,5 +25,11 @@ std::vector<MetricSums> measure_accuracy(const at::Tensor& logits, const at::Ten
 /// what the task needs, for the message.
 const nn::SampleTensor* checked_labels(const TaskOptions& options, bool integers, const std::vector<std::size_t>& dims,
                                        const std::string& task, const std::string& needs);
+
+/// The confusion matrix of a classification, and by class its recall (here: accuracy), precision and F1.
+/// For the first output [..., outputs] with outputs >= classes, and labels [...]; those of -100 do not count. `names`:
+/// empty, or one for each class. In JSON: "classes" (distinct_names()), "matrix" [actual][predicted], and "by_class", a
+/// list of {class, samples, predicted, accuracy, precision, f1}, where a quotient of zero samples is null.
+std::unique_ptr<const TaskReport> confusion_matrix(std::int64_t classes, const std::vector<std::string>& names);
 
 }  // namespace trireme::tasks

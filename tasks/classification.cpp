@@ -10,7 +10,6 @@
 #include "core/base/text.h"
 #include "core/nn/layers/index_checks.h"
 #include "tasks/class_labels.h"
-#include "tasks/confusion_matrix.h"
 #include "tasks/tasks.h"
 
 namespace trireme::tasks {

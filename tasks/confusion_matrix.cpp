@@ -1,5 +1,3 @@
-#include "tasks/confusion_matrix.h"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -13,6 +11,7 @@
 #include "core/data/class_names.h"
 #include "core/nn/data_spec.h"
 #include "core/nn/layers/index_checks.h"
+#include "tasks/class_labels.h"
 
 namespace trireme::tasks {
 namespace {

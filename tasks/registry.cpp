@@ -3,18 +3,11 @@
 namespace trireme::tasks {
 namespace {
 
-/// The tasks' own keys of [train].
-struct TaskKeys {
-  double label_smoothing = TaskOptions{}.label_smoothing;
-  std::int64_t topk = TaskOptions{}.topk;
-  std::vector<double> class_weights{};
-};
-
-Fields<TaskKeys> fields_of(const char* name, const char* text, bool smooths = true) {
-  Fields<TaskKeys> table("train", text);
+Fields<TaskOptions> fields_of(const char* name, const char* text, bool smooths = true) {
+  Fields<TaskOptions> table("train", text);
   table.with("task", name);
   if (smooths)
-    table.add("label_smoothing", &TaskKeys::label_smoothing,
+    table.add("label_smoothing", &TaskOptions::label_smoothing,
               "Label smoothing of the training loss: the fraction of each label that is spread over all classes. "
               "Evaluation does not use it.",
               {.min = 0, .below = 1});
@@ -22,12 +15,10 @@ Fields<TaskKeys> fields_of(const char* name, const char* text, bool smooths = tr
 }
 
 /// `fields` is static in the caller.
-TaskFactory factory(const Fields<TaskKeys>& fields, std::shared_ptr<const Task> (*make)(const TaskOptions&)) {
-  return {fields, TaskKeys{}, [make](const TaskKeys& keys, const nn::DataSpec& data) {
-            return make({.data = data,
-                         .label_smoothing = keys.label_smoothing,
-                         .topk = keys.topk,
-                         .class_weights = keys.class_weights});
+TaskFactory factory(const Fields<TaskOptions>& fields, std::shared_ptr<const Task> (*make)(const TaskOptions&)) {
+  return {fields, TaskOptions{}, [make](TaskOptions options, const nn::DataSpec& data) {
+            options.data = data;
+            return make(options);
           }};
 }
 
@@ -36,12 +27,12 @@ TaskFactory factory(const Fields<TaskKeys>& fields, std::shared_ptr<const Task> 
 Registry<TaskKind> all_tasks() {
   static const auto one_label =
       fields_of("classification", "One class for each sample or token.")
-          .add("topk", &TaskKeys::topk,
+          .add("topk", &TaskOptions::topk,
                "Evaluation also reports top-k accuracy, the fraction of samples whose class is among the k highest "
                "scores.",
                {.min = 1, .max = kMostSamples})
           .add(
-              "class_weights", &TaskKeys::class_weights,
+              "class_weights", &TaskOptions::class_weights,
               "The factor of each class in the loss, in the order of the classes: of the loaded weights, if these have "
               "the same ones, else of the data. The loss is then the mean weighted by these factors. Empty: all are 1.",
               {.min = 0});

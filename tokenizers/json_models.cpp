@@ -4,8 +4,6 @@
 
 #include "tokenizers/bpe.h"
 #include "tokenizers/json_parts.h"
-#include "tokenizers/part_error.h"
-#include "tokenizers/word_piece.h"
 
 namespace trireme::tokenizers {
 namespace {

@@ -8,7 +8,6 @@
 #include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
-#include "tokenizers/part_error.h"
 #include "tokenizers/unicode.h"
 
 namespace trireme::tokenizers {

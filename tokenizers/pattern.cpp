@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "tokenizers/part_error.h"
 
 namespace trireme::tokenizers {
 namespace {

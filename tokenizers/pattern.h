@@ -5,11 +5,19 @@
 
 #include <cstddef>
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace trireme::tokenizers {
+
+/// What is wrong with a part of a tokenizer, thrown where the file and the place in it are not known: who knows them
+/// makes a DataError of it.
+class PartError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
 
 /// Bytes of a text.
 struct Range {

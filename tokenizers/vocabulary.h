@@ -1,12 +1,14 @@
 // Vocabulary: the tokens of a model by text and by id.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 namespace trireme::tokenizers {
 
@@ -24,7 +26,16 @@ class Vocabulary {
   Vocabulary(Vocabulary&&) = default;  // not copied: texts by id are those of the other map
   Vocabulary& operator=(Vocabulary&&) = default;
   /// A text that is there already gets the new id, as the later of two lines in a file of Hugging Face's does.
-  void set(std::string text, std::int32_t id);
+  void set(std::string text, std::int32_t id) {
+    longest_ = std::max(longest_, text.size());
+    end_ = std::max<std::int64_t>(end_, std::int64_t{id} + 1);
+    const auto [at, is_new] = ids_.try_emplace(std::move(text), id);
+    if (!is_new) {
+      texts_.erase(at->second);
+      at->second = id;
+    }
+    texts_[id] = &at->first;
+  }
 
   [[nodiscard]] std::optional<std::int32_t> id(std::string_view text) const {
     const auto found = ids_.find(text);

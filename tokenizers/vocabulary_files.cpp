@@ -7,14 +7,12 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "tokenizers/added_tokens_reader.h"
+#include "tokenizers/added_tokens.h"
 #include "tokenizers/bpe.h"
 #include "tokenizers/json_parts.h"
-#include "tokenizers/part_error.h"
 #include "tokenizers/tokenizer_config.h"
 #include "tokenizers/tokenizer_files.h"
 #include "tokenizers/unicode.h"
-#include "tokenizers/word_piece.h"
 
 namespace trireme::tokenizers {
 namespace {

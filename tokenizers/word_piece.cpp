@@ -1,9 +1,8 @@
-#include "tokenizers/word_piece.h"
-
 #include <unicode/utf8.h>
 
 #include <algorithm>
 
+#include "tokenizers/model.h"
 #include "tokenizers/unicode.h"
 
 namespace trireme::tokenizers {

@@ -1,6 +1,4 @@
 // trireme checkpoint ls, verify and export
-#include "apps/commands/checkpoint.h"
-
 #include <fmt/format.h>
 
 #include <chrono>

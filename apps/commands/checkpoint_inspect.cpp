@@ -5,7 +5,6 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "apps/commands/checkpoint.h"
 #include "apps/commands/commands.h"
 #include "apps/commands/text_table.h"
 #include "apps/report.h"

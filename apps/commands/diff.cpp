@@ -3,7 +3,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "apps/commands/checkpoint.h"
 #include "apps/commands/commands.h"
 #include "apps/commands/text_table.h"
 #include "apps/report.h"

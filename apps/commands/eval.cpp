@@ -8,7 +8,6 @@
 #include "apps/commands/commands.h"
 #include "apps/commands/load_config.h"
 #include "apps/commands/process.h"
-#include "apps/commands/weights.h"
 #include "apps/report.h"
 #include "apps/worker/ranks.h"
 #include "core/base/error.h"

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "apps/commands/commands.h"
+#include "apps/commands/load_config.h"
 #include "apps/commands/process.h"
-#include "apps/commands/weights.h"
 #include "apps/report.h"
 #include "core/base/error.h"
 #include "core/base/log.h"

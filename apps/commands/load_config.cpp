@@ -1,8 +1,11 @@
 #include "apps/commands/load_config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "apps/config_file.h"
+#include "core/base/error.h"
 #include "core/config/document.h"
 #include "core/config/table.h"
 #include "core/setup/extension.h"
@@ -75,13 +78,17 @@ void override_resolved(config::Table& root, const std::vector<std::string>& set)
   for (const auto& assignment : set) config::apply_override(root, assignment);
 }
 
-train::RunConfig load_config(const std::string& path, const std::vector<std::string>& set) {
-  auto root = read_config(path);
-  if (is_resolved(path))
+/// `resolved`: a run wrote the file.
+static train::RunConfig with_overrides(config::Table root, const std::vector<std::string>& set, bool resolved) {
+  if (resolved)
     override_resolved(root, set);
   else
     for (const auto& assignment : set) config::apply_override(root, assignment);
   return train::from_table(std::move(root), builtin_kinds());
+}
+
+train::RunConfig load_config(const std::string& path, const std::vector<std::string>& set) {
+  return with_overrides(read_config(path), set, is_resolved(path));
 }
 
 train::RunConfig load_with_layout(const std::string& path, const std::vector<std::string>& set, const Layout& layout) {
@@ -89,6 +96,25 @@ train::RunConfig load_with_layout(const std::string& path, const std::vector<std
   for (const auto& field : train_fields().fields)  // keys that apply to only one precision
     if (field.rules.only && field.rules.only->key == "precision") root.tables["train"].entries.erase(field.key);
   return train::from_table(std::move(root), builtin_kinds());
+}
+
+void drop_layout(config::Table& root) {
+  root.tables.erase("parallel");
+  root.tables.erase("plugin");
+}
+
+train::RunConfig single_process_config(const WeightsArgument& command) {
+  auto root = read_config(command.config);
+  drop_layout(root);
+  return with_overrides(std::move(root), command.set, command.own_config);
+}
+
+checkpoint::TrainRecord open_checkpoint(const std::string& folder, checkpoint::Verify how) {
+  try {
+    return checkpoint::verify_checkpoint_weights(folder, how);
+  } catch (const CheckpointError& error) {
+    throw CheckpointError(fmt::format("{}; name another checkpoint of the run", error.what()));
+  }
 }
 
 }  // namespace trireme::apps

@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "apps/command_line.h"
 #include "apps/layouts.h"
+#include "core/checkpoint/train_state.h"
 #include "core/setup/run_config.h"
 
 namespace trireme::apps {
@@ -23,5 +25,15 @@ train::RunConfig load_with_layout(const std::string& path, const std::vector<std
 /// others depend, those that do not apply to its new value are dropped: data.images after data.name=image_folder.
 /// @throws ConfigError
 void override_resolved(config::Table& root, const std::vector<std::string>& set);
+
+/// Removes the layout of the training, which was for its ranks; weights do not depend on it.
+void drop_layout(config::Table& root);
+
+/// The configuration that belongs to the weights, for a command that runs in one process: without the layout.
+/// @throws ConfigError
+train::RunConfig single_process_config(const WeightsArgument& command);
+
+/// Verifies what an evaluation reads of a checkpoint: not its optimizer's files. @throws CheckpointError
+checkpoint::TrainRecord open_checkpoint(const std::string& folder, checkpoint::Verify how);
 
 }  // namespace trireme::apps

@@ -1,12 +1,15 @@
-// Tables for the console, and how tensors and sizes are written in them.
+// Tables for the console, and how tensors, times and checkpoints are written in them.
 #pragma once
 
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
+
+#include "core/checkpoint/run_checkpoints.h"
 
 namespace trireme::apps {
 
@@ -22,5 +25,11 @@ std::string shape_text(const std::vector<std::int64_t>& shape);
 std::string time_text(std::filesystem::file_time_type time);
 /// In UTC, for programs: "2026-11-25T03:00:12Z"
 std::string utc_text(std::filesystem::file_time_type time);
+
+/// "hybrid_parallel dp=2 tp=2"; "" when nothing is known.
+std::string layout_text(const checkpoint::CheckpointSummary& of);
+nlohmann::json summary_json(const checkpoint::CheckpointSummary& of);
+/// Warns of checkpoints that were left out (IntactCheckpoint::skipped), on standard error.
+void say_skipped(const std::vector<std::string>& skipped);
 
 }  // namespace trireme::apps

@@ -10,16 +10,21 @@
 
 namespace trireme {
 
-/// Maps names to factories of one kind of object. `kind` ("model", "schedule") is its name in error messages.
+/// Maps names to factories of one kind of object. `kind` ("model", "schedule") is its name in error messages. A maker
+/// that is incomplete while a function of it is not set has missing(), which names that function, or is "".
 template <class Maker>
 class Registry {
  public:
   explicit Registry(std::string kind) : kind_(std::move(kind)) {}
 
   Registry& add(const std::string& name, Maker maker) {
-    TRIREME_REQUIRE(!name.empty() && makers_.emplace(name, std::move(maker)).second,
-                    "the {} \"{}\" {}; choose another name", kind_, name,
+    TRIREME_REQUIRE(!name.empty() && !contains(name), "the {} \"{}\" {}; choose another name", kind_, name,
                     name.empty() ? "has no name" : "exists already");
+    if constexpr (requires(const Maker& added) { added.missing(); }) {
+      const std::string missing = maker.missing();
+      TRIREME_REQUIRE(missing.empty(), "the {} \"{}\" is incomplete: set its {}", kind_, name, missing);
+    }
+    makers_.emplace(name, std::move(maker));
     return *this;
   }
   /// Adds it under its own name.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/nn/autograd/recompute.h"
 
 namespace trireme::nn {
@@ -28,14 +29,32 @@ void Layer::store_apart(const std::string& name, const std::string& pattern) {
 
 Layer::Declared& Layer::find(const std::string& name) {
   const auto found = std::find_if(declared_.begin(), declared_.end(), [&](const auto& d) { return d.name == name; });
-  TRIREME_CHECK(found != declared_.end(), "layer \"{}\" declares no parameter \"{}\"", path_, name);
+  std::vector<std::string> known;
+  for (const auto& declared : declared_) known.push_back(declared.name);
+  TRIREME_REQUIRE(found != declared_.end(), "the layer \"{}\" declares no parameter \"{}\" (known: {})", path_, name,
+                  text::join(known));
   return *found;
 }
 
 void Layer::cut(const std::string& name, std::int64_t dim, std::vector<shard::Range> ranges, const std::string& axis) {
   auto& declared = find(name);
   TRIREME_CHECK(declared.member->is_meta(), "{}.{} cannot be sliced: it has memory", path_, name);
-  declared.placement.cut(dim, std::move(ranges), axis);
+  auto& placement = declared.placement;
+  TRIREME_REQUIRE(0 <= dim && dim < std::ssize(placement.shape), "{}.{} has no dim {} to be cut along, but {} dims",
+                  path_, name, dim, placement.shape.size());
+  for (const auto& cut : placement.cuts)
+    TRIREME_REQUIRE(cut.dim != dim && (axis.empty() || cut.axis != axis),
+                    "{}.{} is cut along dim {} and axis \"{}\" already, and cannot be cut along dim {} and axis \"{}\"",
+                    path_, name, cut.dim, cut.axis, dim, axis);
+  const auto size = placement.shape[static_cast<std::size_t>(dim)];
+  std::int64_t end = 0;
+  for (const auto& range : ranges) {
+    TRIREME_REQUIRE(end <= range.begin && range.begin <= range.end && range.end <= size,
+                    "{}.{}: the range [{}, {}) of dim {} is not within its size, {}, and after the range before it",
+                    path_, name, range.begin, range.end, dim, size);
+    end = range.end;
+  }
+  placement.cut(dim, std::move(ranges), axis);
 }
 
 void Layer::set_storage(const std::string& name, at::Tensor value) {

@@ -41,7 +41,8 @@ class Layer : public torch::nn::Module {
   /// Shards the declared parameter `name`: this rank holds `ranges` of dimension `dim`, and the other ranks along mesh
   /// axis `axis` hold the rest. There are several ranges where parts of the parameter are sharded one by one, such as
   /// queries, keys and values. A second call with another dim and another axis shards the slice further: experts by
-  /// dim 0 and their outputs by the last. @pre the parameter has no memory yet, and the ranges ascend
+  /// dim 0 and their outputs by the last. @pre the parameter has no memory yet
+  /// @throws UsageError for a name, dim or range that does not exist, or a second cut along the dim or the axis
   void cut(const std::string& name, std::int64_t dim, std::vector<shard::Range> ranges, const std::string& axis);
   /// Gives the declared parameter `name` its memory: `value`, which has the shape that this rank holds, becomes the
   /// leaf tensor. requires_grad does not change.

@@ -32,13 +32,22 @@ static std::string size_text(int ranks, int chunks, int microbatches) {
                      text::quantity(chunks, "chunk"), microbatches, microbatches == 1 ? "" : "es");
 }
 
+/// What the plan's function returns. @throws ConfigError for what it throws
+static Schedule call(const Plan& plan, const ScheduleKind& kind, int ranks, int microbatches, int chunks) try {
+  return kind.make(ranks, microbatches, chunks);
+} catch (const std::exception& error) {
+  throw ConfigError(
+      fmt::format("the function that makes the schedule {} has failed for {}: {}; choose another schedule",
+                  plan.schedule, size_text(ranks, chunks, microbatches), error.what()));
+}
+
 Schedule make_schedule(const Plan& plan, int ranks, int microbatches) {
   const auto& kind = plan.known.at(plan.schedule);
   const int chunks = chunks_of(plan, kind);
   if (microbatches < 1)
     throw ConfigError(fmt::format("{} microbatches; give 1 or more (for a small bubble, several times the {} ranks)",
                                   microbatches, ranks));
-  auto out = kind.make(ranks, microbatches, chunks);
+  auto out = call(plan, kind, ranks, microbatches, chunks);
   out.name = plan.schedule;
   auto violation = verify(out);
   const auto wanted = size_text(ranks, chunks, microbatches), made = size_text(out.ranks, out.chunks, out.microbatches);

@@ -36,6 +36,7 @@ struct ScheduleKind {
   std::function<Schedule(int ranks, int microbatches, int chunks)> make;
   int chunks = 1;            ///< model chunks on each rank, unless num_model_chunks says otherwise
   bool more_chunks = false;  ///< whether num_model_chunks may be larger
+  [[nodiscard]] const char* missing() const { return make ? "" : "make"; }
 };
 using Schedules = Registry<ScheduleKind>;
 
@@ -50,7 +51,7 @@ struct Plan {
 };
 
 /// The plan's schedule, proven correct (verifier.h). @throws ConfigError for an unknown name, no microbatch, a number
-/// of chunks that the schedule does not have, or a schedule that is wrong
+/// of chunks that the schedule does not have, a schedule that is wrong, or one whose function throws
 Schedule make_schedule(const Plan& plan, int ranks, int microbatches);
 
 /// Only the forwards of a schedule, for evaluation, in each rank's order.

@@ -71,8 +71,9 @@ const Fields<RunSection>& run_fields() {
                "of one differ (docs/bad_numbers.md). 0: never.",
                {.min = 0, .max = kMostSteps})
           .add("extensions", &O::extensions,
-               "Shared objects that add models, data sets, tasks, optimizers and schedules to those that this file can "
-               "select, such as ./libmine.so.",
+               "Shared objects that add models, data sets, tasks, optimizers, learning-rate and pipeline schedules to "
+               "those that this file can select, sharding roles to those that a model's policy can name, and callbacks "
+               "to the run, such as ./libmine.so (docs/extensions.md).",
                {.path = true})
           .add("memory_mb", &O::memory_mb,
                "Memory limit for the tensors of a CPU rank in MiB, in place of a GPU's memory. Decoded images and data "

@@ -118,8 +118,14 @@ void check_rows(data::Datasets& data, const data::LoadingOptions& options) {
 /// A model that fits the plugin and reads all inputs of the data.
 ModelSource checked_model(const RunSetup& setup) {
   auto source = setup.model.source();
+  const auto* section = setup.config.root.table("model");
   if (const auto problem = nn::unread_side_input(*source.model, setup.data.info.spec); !problem.empty())
-    config::fail(setup.config.root.table("model"), "name", problem);
+    config::fail(section, "name", problem);
+  try {
+    shardformer::check_roles(source.policy, setup.config.kinds.roles);
+  } catch (const ConfigError& error) {
+    config::fail(section, "name", error.what());
+  }
   setup.plugin->check_model(source, settings_of(setup.config, *setup.plugin, setup.launch.size));
   return source;
 }

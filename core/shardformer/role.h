@@ -37,9 +37,11 @@ struct ParallelContext {
 /// What a role does with a layer.
 struct LayerRule {
   /// Returns why the layer cannot have the role over these sizes, with the remedy, or "". No rank communicates yet.
+  /// Null: any layer can.
   std::function<std::string(const nn::Layer& layer, const ParallelSizes& sizes)> validate;
   /// Shards the layer. @pre validate() returned ""
   std::function<void(nn::Layer& layer, const ParallelContext& how)> cut;
+  [[nodiscard]] const char* missing() const { return cut ? "" : "rule.cut"; }
 };
 
 /// A rule for layers of the class L. `what` says in a message what other layers are not: "a linear layer". `validate`
@@ -47,6 +49,7 @@ struct LayerRule {
 template <class L>
 LayerRule rule_for(std::string what, std::function<void(L& layer, const ParallelContext& how)> cut,
                    std::function<std::string(const L& layer, const ParallelSizes& sizes)> validate = {}) {
+  if (!cut) return {};
   return {[what = std::move(what), validate = std::move(validate)](const nn::Layer& layer, const ParallelSizes& sizes) {
             const auto* own = dynamic_cast<const L*>(&layer);
             if (own == nullptr) return fmt::format("the policy calls \"{}\" {}, which it is not", layer.path(), what);
@@ -68,6 +71,7 @@ struct TensorRole {
   /// The number of classes, if the layer's output is logits of which each rank returns its part in training with
   /// ParallelGroups::parallel_loss; 0 if it returns all of them. Null: it is no such layer.
   std::function<std::int64_t(const nn::Layer& layer)> classes{};
+  [[nodiscard]] const char* missing() const { return rule.missing(); }
 };
 
 /// A role for sequence parallelism: the ranks of ParallelGroups::slices() hold slices of the tokens.
@@ -79,6 +83,7 @@ struct SequenceRole {
     inside,   ///< slices
     end       ///< a slice in, out what every rank receives
   } place = Place::inside;
+  [[nodiscard]] const char* missing() const { return rule.missing(); }
 };
 
 /// By their names in a policy.
@@ -98,6 +103,11 @@ const Role& role_of(const nn::PolicyRow& row, const Registry<Role>& roles) {
   } catch (const ConfigError& error) {
     throw ConfigError(fmt::format("the policy's entry for \"{}\": {}", row.layer, error.what()));
   }
+}
+/// Checks the names of all rows, for a run that shards no layer, too. @throws ConfigError as role_of()
+inline void check_roles(const nn::Policy& policy, const Roles& roles) {
+  for (const auto& row : policy.tensor) role_of(row, roles.tensor);
+  for (const auto& row : policy.sequence) role_of(row, roles.sequence);
 }
 
 }  // namespace trireme::shardformer

@@ -190,8 +190,9 @@ void ReplicaCheck::compare(std::int64_t step) {
       texts.push_back(fmt::format("\"{}\" (ranks {})", name, fmt::join(sides, " | ")));
   }
   throw NonFiniteError(fmt::format(
-      "step {}: ranks that must hold the same weights differ: {}{}. A rank's memory or network may be faulty, or a "
-      "program has changed weights on some ranks only; resume from an earlier checkpoint",
+      "step {}: ranks that must hold the same weights differ: {}{}. A rank's memory or network may be faulty, a "
+      "program may have changed weights on some ranks only, or a sharding role may lack a sum over its ranks; resume "
+      "from an earlier checkpoint",
       step, fmt::join(texts, ", "),
       ranks.size() > kNamedParameters ? fmt::format(" and {} others", ranks.size() - kNamedParameters) : ""));
 }

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "datasets/text/line_reader.h"
@@ -78,15 +77,7 @@ void read_json_documents(const std::string& path, const std::string& key, const 
   LineReader in(path);
   while (const auto line = in.next()) {
     if (line->find_first_not_of(" \t") == line->npos) continue;
-    nlohmann::json object;
-    try {
-      object = parse_json(*line);
-    } catch (const nlohmann::json::exception& error) {
-      fail_at_line(path, in.number(), fmt::format("the object of this line, {}", json_problem(error)));
-    }
-    if (!object.is_object())
-      fail_at_line(path, in.number(),
-                   fmt::format("not a JSON object; each line holds one, as {{\"{}\": \"...\"}}", key));
+    const auto object = parse_object(in, *line, fmt::format("{{\"{}\": \"...\"}}", key));
     const auto found = object.find(key);
     if (found != object.end() && !found->is_string())
       fail_at_line(path, in.number(), fmt::format("\"{}\" is {}; it must be a string", key, json_text(*found)));

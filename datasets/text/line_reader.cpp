@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
+#include "core/base/json_text.h"
 #include "core/base/text.h"
 
 namespace trireme::datasets {
@@ -59,6 +61,19 @@ std::optional<std::string_view> LineReader::next() {
   if (line_.ends_with('\r')) line_.pop_back();
   check_utf8(line_, path_, number_);
   return line_;
+}
+
+nlohmann::json parse_object(const LineReader& in, std::string_view line, const std::string& like) {
+  nlohmann::json object;
+  std::string problem = "not a JSON object";
+  try {
+    object = parse_json(line);
+  } catch (const nlohmann::json::exception& error) {
+    problem = fmt::format("the object of this line, {}", json_problem(error));
+  }
+  if (!object.is_object())
+    fail_at_line(in.path(), in.number(), fmt::format("{}; each line holds one, as {}", problem, like));
+  return object;
 }
 
 }  // namespace trireme::datasets

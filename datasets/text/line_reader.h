@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -27,6 +28,9 @@ class LineReader {
   std::ifstream file_;
   std::int64_t number_ = 0;
 };
+
+/// The JSON object of a line that `in` has returned. `like`: what a line holds, for errors. @throws DataError
+nlohmann::json parse_object(const LineReader& in, std::string_view line, const std::string& like);
 
 /// @throws DataError "path:line: what"
 [[noreturn]] void fail_at_line(const std::string& path, std::int64_t line, const std::string& what);

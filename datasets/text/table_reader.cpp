@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "datasets/text/line_reader.h"
@@ -169,16 +168,7 @@ bool read_jsonl(LineReader& in, const TableColumns& columns, Labels labels,
   RowFields names, fields(3);
   while (const auto line = in.next()) {
     if (line->find_first_not_of(" \t") == line->npos) continue;
-    nlohmann::json object;
-    try {
-      object = parse_json(*line);
-    } catch (const nlohmann::json::exception& error) {
-      fail_at_line(
-          in.path(), in.number(),
-          fmt::format("the object of this line, {}; each line holds one, as {{\"text\": \"...\", \"label\": 0}}",
-                      json_problem(error)));
-    }
-    if (!object.is_object()) fail_at_line(in.path(), in.number(), "not a JSON object");
+    const auto object = parse_object(in, *line, R"({"text": "...", "label": 0})");
     names.clear();
     for (const auto& [name, value] : object.items()) names.push_back(name);
     // Only the first object decides whether the file has labels.

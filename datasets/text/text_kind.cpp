@@ -6,12 +6,14 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <ranges>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/files/digest.h"
 #include "core/base/text.h"
 #include "datasets/datasets.h"
+#include "datasets/index_cache.h"
 #include "datasets/shard_pattern.h"
 #include "datasets/text/documents.h"
 #include "datasets/text/encode.h"
@@ -176,14 +178,10 @@ SplitTokens tokens_of(const std::string& named, const TextOptions& options, cons
 std::int64_t validation_begin(const TokenFile& tokens, double share) {
   const auto wanted = std::max<std::int64_t>(1, std::llround(static_cast<double>(tokens.tokens()) * share));
   const auto exact = tokens.tokens() - wanted;
-  std::int64_t low = 0, high = tokens.documents();  // the first document that does not begin before `exact`
-  while (low < high) {
-    const auto middle = (low + high) / 2;
-    if (tokens.document_begin(middle) < exact)
-      low = middle + 1;
-    else
-      high = middle;
-  }
+  const auto documents = std::views::iota(std::int64_t{0}, tokens.documents());
+  const auto not_before =
+      std::ranges::partition_point(documents, [&](auto i) { return tokens.document_begin(i) < exact; });
+  const auto low = static_cast<std::int64_t>(not_before - documents.begin());
   auto best = exact;
   auto distance = wanted / 2;
   for (const auto document : {low - 1, low}) {

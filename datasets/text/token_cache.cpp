@@ -1,10 +1,7 @@
 #include "datasets/text/token_cache.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
-#include <chrono>
-#include <cstring>
 #include <filesystem>
 #include <optional>
 #include <utility>
@@ -22,14 +19,12 @@ namespace {
 namespace fs = std::filesystem;
 using Make = std::function<std::string(TokenWriter&)>;
 
-/// Size and time of the last change of a file. `reliable`: set to false if a later change may keep the same time.
-std::string file_stamp(const std::string& path, bool* reliable = nullptr) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0) return "missing";
-  const auto modified = std::chrono::seconds(status.st_mtim.tv_sec) + std::chrono::nanoseconds(status.st_mtim.tv_nsec);
-  if (reliable != nullptr && modified >= std::chrono::system_clock::now().time_since_epoch() - kStampGranularity)
-    *reliable = false;
-  return fmt::format("{} {}", status.st_size, modified.count());
+/// `reliable`: set to false if a later change may keep the same stamp.
+std::string stamp_text(const std::string& path, bool* reliable = nullptr) {
+  const auto stamp = file_stamp(path);
+  if (!stamp) return "missing";
+  if (reliable != nullptr && !stamp->reliable) *reliable = false;
+  return fmt::format("{} {}", stamp->bytes, stamp->modified_ns);
 }
 
 /// What the tokens are made from, as it is now.
@@ -43,7 +38,7 @@ SourceStamp stamp_sources(const TokenRecipe& recipe) {
   all.add(recipe.settings);
   for (const auto& path : recipe.sources) {
     all.add(fs::absolute(path).lexically_normal().string());
-    all.add(file_stamp(path, &stamp.reliable));
+    all.add(stamp_text(path, &stamp.reliable));
   }
   stamp.text = std::move(all.bytes);
   return stamp;
@@ -57,7 +52,7 @@ std::string token_cache_name(const TokenRecipe& recipe) {
 }
 
 std::string stamp_of_files(const std::string& prefix) {
-  return file_stamp(prefix + ".idx") + "; " + file_stamp(prefix + ".bin");
+  return stamp_text(prefix + ".idx") + "; " + stamp_text(prefix + ".bin");
 }
 
 /// The tokens in the cache, if they were made from the sources as they are now and nobody has changed them since.
@@ -157,31 +152,6 @@ CachedTokens open_token_cache(const TokenRecipe& recipe, const Make& make, const
     return context.launch.local_size > 1 ? serialize_tokens(own) : std::string();
   });
   return own.tokens ? std::move(own) : parse_tokens(shared);
-}
-
-void Packer::add(std::int64_t number) { bytes.append(reinterpret_cast<const char*>(&number), sizeof number); }
-
-void Packer::add(std::string_view text) {
-  add(static_cast<std::int64_t>(text.size()));
-  bytes += text;
-}
-
-std::string_view Unpacker::take(std::size_t size) {
-  TRIREME_CHECK(size <= left_.size(), "{} bytes of {} that are left", size, left_.size());
-  const auto out = left_.substr(0, size);
-  left_.remove_prefix(size);
-  return out;
-}
-
-std::int64_t Unpacker::number() {
-  std::int64_t out = 0;
-  std::memcpy(&out, take(sizeof out).data(), sizeof out);
-  return out;
-}
-
-std::string Unpacker::text() {
-  const auto size = number();
-  return std::string(take(static_cast<std::size_t>(size)));
 }
 
 }  // namespace trireme::datasets

@@ -38,23 +38,4 @@ struct CachedTokens {
 CachedTokens open_token_cache(const TokenRecipe& recipe, const std::function<std::string(TokenWriter&)>& make,
                               const data::OpenContext& context);
 
-/// Texts and numbers one after the other in a string, for what is kept beside tokens.
-class Packer {
- public:
-  void add(std::string_view text);
-  void add(std::int64_t number);
-  std::string bytes;
-};
-/// Reads what a Packer has written. @throws LogicError for something else
-class Unpacker {
- public:
-  explicit Unpacker(std::string_view bytes) : left_(bytes) {}
-  std::string text();
-  std::int64_t number();
-
- private:
-  std::string_view take(std::size_t size);
-  std::string_view left_;
-};
-
 }  // namespace trireme::datasets

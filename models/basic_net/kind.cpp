@@ -16,7 +16,6 @@ namespace {
 using nn::Context;
 using nn::Tensors;
 
-constexpr const char* kPixels = "pixel_values";  ///< the model's input, [channels, height, width]
 constexpr std::int64_t kFirst = 32, kSecond = 64, kHidden = 128;
 constexpr std::int64_t kLeast = 6;  ///< pixels a side: the convolutions take four, the pool needs two
 

@@ -1,5 +1,3 @@
-#include "models/bert/bert.h"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/zeros_like.h>
@@ -11,6 +9,7 @@
 #include "core/nn/layers/embedding.h"
 #include "core/nn/layers/linear.h"
 #include "core/nn/layers/tokens.h"
+#include "models/bert/kind.h"
 #include "models/parts.h"
 
 namespace trireme::models::bert {
@@ -154,7 +153,20 @@ std::shared_ptr<nn::Block> class_head(const Options& o, torch::nn::Module& model
                                      std::vector<std::shared_ptr<torch::nn::Module>>(layers.begin(), layers.end()));
 }
 
-}  // namespace
+class Bert : public nn::Model {
+ public:
+  explicit Bert(const Options& o);
+  [[nodiscard]] std::vector<std::string> input_names() const override { return {"input_ids"}; }
+  [[nodiscard]] std::vector<std::string> side_input_names() const override {
+    return {"attention_mask", "token_type_ids", "position_ids"};
+  }
+  [[nodiscard]] bool releases_outputs() const override { return true; }
+  [[nodiscard]] std::int64_t tokens(const nn::Tensors& inputs) const override { return inputs.at(0).size(1); }
+  [[nodiscard]] std::vector<nn::RedundantTensor> redundant_tensors() const override;
+
+ private:
+  Head head_;
+};
 
 Bert::Bert(const Options& o) : head_(o.head) {
   auto& bert = submodule(*this, "bert");
@@ -176,7 +188,12 @@ std::vector<nn::RedundantTensor> Bert::redundant_tensors() const {
   return out;
 }
 
-nn::Policy policy(Head head) {
+}  // namespace
+
+std::unique_ptr<nn::Model> Kind::make_model(const Options& options) const { return std::make_unique<Bert>(options); }
+
+nn::Policy Kind::policy(const void* options) const {
+  const auto head = static_cast<const Options*>(options)->head;
   namespace role = nn::role;
   const std::string layer = "bert.encoder.layer.*.";
   const bool tied = head == Head::masked_lm;

@@ -1,5 +1,3 @@
-#include "models/gpt2/gpt2.h"
-
 #include <ATen/TensorOperators.h>
 
 #include <cmath>
@@ -9,6 +7,8 @@
 #include "core/nn/layers/attention.h"
 #include "core/nn/layers/embedding.h"
 #include "core/nn/layers/linear.h"
+#include "models/decoder.h"
+#include "models/gpt2/kind.h"
 #include "models/parts.h"
 
 namespace trireme::models::gpt2 {
@@ -79,7 +79,13 @@ class DecoderLayer : public nn::Block {
   std::shared_ptr<nn::Dropout> attention_dropout_, mlp_dropout_;
 };
 
-}  // namespace
+class Gpt2 : public Decoder {
+ public:
+  explicit Gpt2(const Options& o);
+  [[nodiscard]] std::vector<nn::RedundantTensor> redundant_tensors() const override {
+    return {{"lm_head.weight", "transformer.wte.weight"}, {"h.*.attn.bias"}, {"h.*.attn.masked_bias"}};
+  }
+};
 
 Gpt2::Gpt2(const Options& o) {
   auto& model = submodule(*this, "transformer");
@@ -93,11 +99,11 @@ Gpt2::Gpt2(const Options& o) {
   add_head(model, model.register_module("ln_f", norm(o)), /*head=*/nullptr, token_embedding);
 }
 
-std::vector<nn::RedundantTensor> Gpt2::redundant_tensors() const {
-  return {{"lm_head.weight", "transformer.wte.weight"}, {"h.*.attn.bias"}, {"h.*.attn.masked_bias"}};
-}
+}  // namespace
 
-nn::Policy policy() {
+std::unique_ptr<nn::Model> Kind::make_model(const Options& options) const { return std::make_unique<Gpt2>(options); }
+
+nn::Policy Kind::policy(const void* /*options*/) const {
   namespace role = nn::role;
   const std::string layer = "transformer.h.*.";
   return {.tensor = {{"transformer.wte", role::tied_embedding},

@@ -1,5 +1,3 @@
-#include "models/llama/llama.h"
-
 #include <ATen/TensorOperators.h>
 
 #include <memory>
@@ -9,6 +7,8 @@
 #include "core/nn/layers/embedding.h"
 #include "core/nn/layers/gated_linear.h"
 #include "core/nn/layers/rms_norm.h"
+#include "models/decoder.h"
+#include "models/llama/kind.h"
 #include "models/parts.h"
 
 namespace trireme::models::llama {
@@ -69,7 +69,14 @@ class DecoderLayer : public nn::Block {
   std::shared_ptr<nn::Unary> out_, gated_, down_, norm_before_, norm_after_;
 };
 
-}  // namespace
+class Llama : public Decoder {
+ public:
+  explicit Llama(const Options& o);
+  [[nodiscard]] std::vector<nn::RedundantTensor> redundant_tensors() const override;
+
+ private:
+  bool tied_;
+};
 
 Llama::Llama(const Options& o) : tied_(*o.tied) {
   auto& model = submodule(*this, "model");
@@ -94,7 +101,12 @@ std::vector<nn::RedundantTensor> Llama::redundant_tensors() const {
   return out;
 }
 
-nn::Policy policy(bool tied) {
+}  // namespace
+
+std::unique_ptr<nn::Model> Kind::make_model(const Options& options) const { return std::make_unique<Llama>(options); }
+
+nn::Policy Kind::policy(const void* options) const {
+  const bool tied = *static_cast<const Options*>(options)->tied;
   namespace role = nn::role;
   const std::string layer = "model.layers.*.";
   nn::Policy policy{.tensor = {{"model.embed_tokens", tied ? role::tied_embedding : role::vocab_parallel_embedding},

@@ -4,7 +4,7 @@
 
 namespace trireme::models::qwen3 {
 
-const Fields<llama::Options>& fields() {
+static const Fields<llama::Options>& qwen3_fields() {
   static const auto table = [] {
     auto out = llama::fields_of(
         {.name = "qwen3",
@@ -35,6 +35,8 @@ const Fields<llama::Options>& fields() {
   }();
   return table;
 }
+
+Kind::Kind() : llama::Kind(qwen3_fields()) {}
 
 const nn::HfKeys& Kind::hf_keys() const {
   static const auto keys = [](nn::HfKeys out) {

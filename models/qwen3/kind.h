@@ -6,11 +6,9 @@
 
 namespace trireme::models::qwen3 {
 
-const Fields<llama::Options>& fields();
-
 class Kind : public llama::Kind {
  public:
-  Kind() : llama::Kind(qwen3::fields()) {}
+  Kind();
   [[nodiscard]] const nn::HfKeys& hf_keys() const override;
 
  protected:

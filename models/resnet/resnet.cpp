@@ -1,5 +1,3 @@
-#include "models/resnet/resnet.h"
-
 #include <cmath>
 #include <memory>
 #include <utility>
@@ -8,6 +6,7 @@
 #include "core/nn/layers/convolution.h"
 #include "core/nn/layers/linear.h"
 #include "models/parts.h"
+#include "models/resnet/kind.h"
 
 namespace trireme::models::resnet {
 namespace {
@@ -126,7 +125,11 @@ class Head : public nn::Block {
   std::shared_ptr<nn::Unary> pool_, classifier_;
 };
 
-}  // namespace
+class ResNet : public nn::Model {
+ public:
+  explicit ResNet(const Options& options);
+  std::vector<std::string> input_names() const override { return {kPixels}; }
+};
 
 ResNet::ResNet(const Options& options) {
   const auto& depth = depth_of(*options.depth);
@@ -148,5 +151,9 @@ ResNet::ResNet(const Options& options) {
       std::make_shared<nn::Linear>(nn::Linear::Options{.in = channels, .out = options.classes, .uniform = true}))));
   finish();
 }
+
+}  // namespace
+
+std::unique_ptr<nn::Model> Kind::make_model(const Options& options) const { return std::make_unique<ResNet>(options); }
 
 }  // namespace trireme::models::resnet

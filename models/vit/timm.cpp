@@ -10,8 +10,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/nn/model_kind.h"
-#include "models/vit/options.h"
+#include "models/vit/kind.h"
 
 namespace trireme::models::vit {
 namespace {

@@ -1,5 +1,3 @@
-#include "models/vit/vit.h"
-
 #include <ATen/ops/cat.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/promote_types.h>
@@ -16,6 +14,7 @@
 #include "core/nn/layers/linear.h"
 #include "core/nn/layers/tokens.h"
 #include "models/parts.h"
+#include "models/vit/kind.h"
 #include "models/vit/timm.h"
 
 namespace trireme::models::vit {
@@ -25,8 +24,19 @@ using nn::Context;
 using nn::Init;
 using nn::Tensors;
 
-/// Pixels [B, C, height, width] -> patches [B, N, H]: a convolution whose stride equals its kernel size, computed as
-/// the matrix product that it is.
+/// The patches of an image, row by row.
+struct PatchGrid {
+  std::int64_t rows = 0, columns = 0;
+  [[nodiscard]] std::int64_t patches() const { return rows * columns; }
+  friend bool operator==(const PatchGrid&, const PatchGrid&) = default;
+};
+/// Pixels at the right and lower edge that fill no patch are left out.
+PatchGrid grid_of(const nn::ImageSize& image, std::int64_t patch_size) {
+  return {image.height / patch_size, image.width / patch_size};
+}
+
+/// Pixels [B, C, height, width] -> patches [B, N, H], for N patches and the hidden size H: a convolution whose stride
+/// equals its kernel size, computed as the matrix product that it is.
 class PatchProjection : public nn::Unary {
  public:
   explicit PatchProjection(const Options& options) : patch_(*options.patch_size) {
@@ -171,7 +181,25 @@ class Head : public nn::Block {
   std::shared_ptr<nn::Unary> class_token_, norm_, classifier_;
 };
 
-}  // namespace
+class Vit : public nn::Model {
+ public:
+  explicit Vit(const Options& options);
+  std::vector<std::string> input_names() const override { return {kPixels}; }
+  std::int64_t tokens(const nn::Tensors& /*inputs*/) const override { return grid_.patches() + 1; }
+  /// Position embeddings for images of another size: bicubic interpolation of the patches' grid, as Hugging Face's
+  /// interpolate_pos_encoding does.
+  nn::Conversion conversion(const std::string& name, at::IntArrayRef from, at::IntArrayRef to) const override;
+  /// timm's names, which DeiT's own files have too.
+  std::vector<nn::Naming> namings() const override { return {timm_naming()}; }
+
+ private:
+  /// The grid of this many stored positions: that of the weights' config.json if it has as many, else the model's own,
+  /// else a square. Unset: none of them.
+  [[nodiscard]] std::optional<PatchGrid> stored_grid(std::int64_t patches) const;
+
+  PatchGrid grid_;
+  std::optional<PatchGrid> weights_grid_;  ///< by the weights' config.json
+};
 
 std::optional<PatchGrid> Vit::stored_grid(std::int64_t patches) const {
   // A config.json may only name the size that its architecture usually has, so the number of positions decides.
@@ -202,8 +230,6 @@ nn::Conversion Vit::conversion(const std::string& name, at::IntArrayRef from, at
           interpolated};
 }
 
-std::vector<nn::Naming> Vit::namings() const { return {timm_naming()}; }
-
 Vit::Vit(const Options& options) : grid_(grid_of(options.image_size, *options.patch_size)) {
   if (options.weights_image_size) weights_grid_ = grid_of(*options.weights_image_size, *options.patch_size);
   const std::int64_t hidden = *options.hidden_size;
@@ -219,6 +245,30 @@ Vit::Vit(const Options& options) : grid_(grid_of(options.image_size, *options.pa
                         .in = hidden, .out = options.classes, .bias = true, .init_std = *options.initializer_range}));
   add_block(std::make_shared<Head>(class_token, norm, classifier));
   finish();
+}
+
+}  // namespace
+
+std::unique_ptr<nn::Model> Kind::make_model(const Options& options) const { return std::make_unique<Vit>(options); }
+
+// The weights of embeddings and norms are full on every rank.
+nn::Policy Kind::policy(const void* /*options*/) const {
+  namespace role = nn::role;
+  return {.tensor = {{"vit.encoder.layer.*.attention.attention", role::attention},
+                     {"vit.encoder.layer.*.attention.output.dense", role::row_parallel},
+                     {"vit.encoder.layer.*.intermediate.dense", role::column_parallel},
+                     {"vit.encoder.layer.*.output.dense", role::row_parallel},
+                     {"classifier", role::classifier_head}},
+          .sequence = {{"vit.embeddings", role::whole},
+                       {"vit.embeddings.patch_embeddings.projection", role::whole},
+                       {"vit.embeddings.dropout", role::scatter_tokens},
+                       {"vit.encoder.layer.*.layernorm_before", role::token_wise},
+                       {"vit.encoder.layer.*.attention.output.dropout", role::token_wise},
+                       {"vit.encoder.layer.*.layernorm_after", role::token_wise},
+                       {"vit.encoder.layer.*.output.dropout", role::token_wise},
+                       {"vit.encoder.layer.*.class_token", role::first_token},
+                       {"vit.class_token", role::gather_tokens},
+                       {"vit.layernorm", role::whole}}};
 }
 
 }  // namespace trireme::models::vit

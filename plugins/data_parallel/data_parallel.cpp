@@ -20,6 +20,8 @@ namespace {
 /// A CPU is one device: two replicas show what the plugin does there.
 constexpr std::int64_t kReplicasOnCpu = 2;
 
+int gpus_of(const RunSettings& run) { return run.device == "cpu" ? 0 : comm::cuda_device_count(); }
+
 /// `gpus`: 0 on the CPU.
 std::int64_t replicas_on(const DataParallelOptions& options, int gpus) {
   return options.replicas.value_or(gpus > 0 ? gpus : kReplicasOnCpu);
@@ -76,21 +78,17 @@ class DataParallel : public PluginOf<DataParallelOptions> {
   std::string summary() const override {
     return "Data parallelism in one process: each device has a copy of the model and a part of every microbatch.";
   }
-  void check(const RunSettings& run) const override;
-  void check_model(const ModelSource& source, const RunSettings& run) const override;
+  void check(const RunSettings& run) const override {
+    const int gpus = gpus_of(run);
+    check_layout(run.section, replicas_on(options_, gpus), run.world_size, gpus);
+  }
+  void check_model(const ModelSource& source, const RunSettings& run) const override {
+    PluginBase::check_model(source, run);
+    check_norms(*source.model, replicas_on(options_, gpus_of(run)));
+  }
   comm::Axes axes(int world_size) const override { return {{"dp", world_size}}; }
   BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override;
 };
-
-void DataParallel::check(const RunSettings& run) const {
-  const int gpus = run.device == "cpu" ? 0 : comm::cuda_device_count();
-  check_layout(run.section, replicas_on(options_, gpus), run.world_size, gpus);
-}
-
-void DataParallel::check_model(const ModelSource& source, const RunSettings& run) const {
-  PluginBase::check_model(source, run);
-  check_norms(*source.model, replicas_on(options_, run.device == "cpu" ? 0 : comm::cuda_device_count()));
-}
 
 BoostResult DataParallel::boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) {
   // A program has not called check() and check_model().

@@ -39,30 +39,24 @@ class Gemini : public PluginOf<GeminiOptions> {
   std::string summary() const override {
     return "ZeRO stage 3: weights are partitioned over the ranks as well, and gathered block by block.";
   }
-  void check(const RunSettings& run) const override;
+  void check(const RunSettings& run) const override {
+    check_masters(run.section, options_.master_weights, run.train.precision);
+    check_replicas(run.section, options_.extra_dp_size, run.world_size);
+    check_zero3(run.section, options_, run, microbatches(run.train, /*ranks=*/1));
+  }
   /// {"dp_outer", extra_dp_size}: replicas; {"dp", the remaining ranks}: state is partitioned over this axis.
-  comm::Axes axes(int world_size) const override;
-  BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override;
+  comm::Axes axes(int world_size) const override { return zero_axes(options_.extra_dp_size, world_size); }
+  BoostResult boost(ModelSource source, const BoostOptions& given, comm::Mesh& mesh, const Log& log) override {
+    ShardedPluginOptions keys;
+    static_cast<ZeroOptions&>(keys) = options_;
+    keys.overlap_communication = options_.enable_async_reduce;
+    const ShardedPlan plan{.stage = 3, .zero3 = &options_, .hold_gradients = options_.enable_gradient_accumulation};
+    auto result = boost_sharded(*this, source, with_section(*this, options_, given), keys, plan, mesh, log);
+    return {.model = std::move(result.model),
+            .optimizer = std::move(result.optimizer),
+            .broadcasts_buffers = options_.broadcast_buffers};
+  }
 };
-
-void Gemini::check(const RunSettings& run) const {
-  check_masters(run.section, options_.master_weights, run.train.precision);
-  check_replicas(run.section, options_.extra_dp_size, run.world_size);
-  check_zero3(run.section, options_, run, microbatches(run.train, /*ranks=*/1));
-}
-
-comm::Axes Gemini::axes(int world_size) const { return zero_axes(options_.extra_dp_size, world_size); }
-
-BoostResult Gemini::boost(ModelSource source, const BoostOptions& given, comm::Mesh& mesh, const Log& log) {
-  ShardedPluginOptions keys;
-  static_cast<ZeroOptions&>(keys) = options_;
-  keys.overlap_communication = options_.enable_async_reduce;
-  const ShardedPlan plan{.stage = 3, .zero3 = &options_, .hold_gradients = options_.enable_gradient_accumulation};
-  auto result = boost_sharded(*this, source, with_section(*this, options_, given), keys, plan, mesh, log);
-  return {.model = std::move(result.model),
-          .optimizer = std::move(result.optimizer),
-          .broadcasts_buffers = options_.broadcast_buffers};
-}
 
 }  // namespace trireme::plugins
 

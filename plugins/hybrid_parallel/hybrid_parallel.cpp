@@ -1,13 +1,20 @@
-#include "plugins/hybrid_parallel/hybrid_parallel.h"
-
+// HybridParallel: tensor and sequence parallelism as the innermost axes, then pipeline parallelism, then data
+// parallelism with ZeRO 0 to 3. Each rank runs some of the model's blocks (pipelined.h), whose layers are sharded by
+// the model's policy (shardformer/apply.h). What a rank holds of them is then reduced, updated and partitioned over the
+// data-parallel ranks (zero/sharded_model.h; with stage 3 zero/gemini/gathered_model.h).
+//
+//   ranks = dp x pp x sp x tp, with tp varying fastest: the ranks of a tensor-parallel group are neighbours. The
+//   factor sp is 1 for the modes of sequence parallelism that reuse these ranks.
 #include "core/base/text.h"
 #include "core/booster/kernel_choice.h"
 #include "core/booster/partial_recompute.h"
+#include "core/booster/plugin.h"
 #include "core/booster/plugin_entry.h"
 #include "core/booster/precision.h"
 #include "core/nn/block.h"
 #include "core/nn/layers/chunked_cross_entropy.h"
 #include "pipeline/block_costs.h"
+#include "plugins/hybrid_parallel/options.h"
 #include "plugins/hybrid_parallel/pipelined.h"
 #include "shardformer/apply.h"
 #include "shardformer/tensor/collectives.h"
@@ -55,15 +62,49 @@ void agree_on_values(nn::Model& model, const comm::Group& group, c10::Device dev
     if (!parameter.init) agree(parameter.value);
 }
 
-}  // namespace
-
 /// "pp = 2 and tp = 2": the sizes above 1 of the axes other than data parallelism.
-static std::string taken(const comm::Axes& axes) {
+std::string taken(const comm::Axes& axes) {
   std::vector<std::string> sizes;
   for (const auto& [kind, size] : axes)
     if (size > 1 && !kind.splits_samples) sizes.push_back(fmt::format("{} = {}", kind.name, size));
   return text::join(sizes, " and ");
 }
+
+}  // namespace
+
+class HybridParallel : public PluginOf<HybridParallelOptions> {
+ public:
+  HybridParallel() : PluginOf(hybrid_parallel_fields()) {}
+  std::string summary() const override {
+    return "Tensor, sequence and pipeline parallelism, combined with data parallelism and ZeRO stages 0 to 3.";
+  }
+  void set_kinds(const PluginKinds& kinds) override;
+  void check(const RunSettings& run) const override;
+  void check_model(const ModelSource& source, const RunSettings& run) const override;
+  /// {"dp_outer", extra_dp_size} if above 1, {"dp", the remaining ranks}, {"pp", pp_size}, {"sp", sp_size} if it has a
+  /// separate axis, {"tp", tp_size}; with dp_outside = false, pp is before dp.
+  comm::Axes axes(int world_size) const override;
+  std::int64_t micro_batch(std::optional<std::int64_t> wanted, std::int64_t share) const override;
+  BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override;
+
+ private:
+  std::vector<double> block_costs(const ModelSource& source, const BoostOptions& options, comm::Mesh& mesh) const;
+  /// The schedule that the options name.
+  [[nodiscard]] pipeline::Plan plan() const {
+    return {options_.pp_style, static_cast<int>(options_.num_model_chunks.value_or(0)), kinds_.pipeline_schedules};
+  }
+  /// Makes the schedule for each number of microbatches that a step can have: the last one of an epoch may have fewer,
+  /// and an evaluation has one for each rank. Others than the full step's only up to 128: the executor proves what it
+  /// runs. @throws ConfigError when the schedule is wrong for one of them
+  void prove_schedule(const config::Table* section, const TrainOptions& train, std::int64_t share) const;
+  /// The options of the partition into stages, without block costs.
+  [[nodiscard]] StageChoice stage_choice() const { return {plan(), options_.num_layers_per_stage}; }
+  /// The number of microbatches in a step of one data-parallel rank, which is the largest possible.
+  [[nodiscard]] std::int64_t microbatches_of_all(const TrainOptions& train) const;
+  /// The stages of all ranks; one stage without a pipeline.
+  [[nodiscard]] std::vector<pipeline::Stage> stages_of(nn::Model& model) const;
+  PluginKinds kinds_{};
+};
 
 void HybridParallel::check(const RunSettings& run) const {
   const auto* section = run.section;
@@ -119,10 +160,6 @@ void HybridParallel::set_kinds(const PluginKinds& kinds) {
   kinds_ = kinds;
   for (auto& field : fields_.fields)
     if (field.key == "pp_style") field.rules.choices = kinds.pipeline_schedules.names();
-}
-
-pipeline::Plan HybridParallel::plan() const {
-  return {options_.pp_style, static_cast<int>(options_.num_model_chunks.value_or(0)), kinds_.pipeline_schedules};
 }
 
 void HybridParallel::prove_schedule(const config::Table* section, const TrainOptions& train, std::int64_t share) const {
@@ -192,8 +229,6 @@ std::int64_t HybridParallel::micro_batch(std::optional<std::int64_t> wanted, std
   if (wanted || options_.pp_size == 1) return std::min(wanted.value_or(share), share);
   return cut(4 * options_.pp_size);  // in 1f1b this gives a bubble of about a fifth
 }
-
-StageChoice HybridParallel::stage_choice() const { return {plan(), options_.num_layers_per_stage}; }
 
 comm::Axes HybridParallel::axes(int world_size) const {
   const auto size = [](std::int64_t n) { return static_cast<int>(n); };

@@ -47,8 +47,17 @@ class LowLevelZero : public PluginOf<LowLevelZeroOptions> {
   }
   void check(const RunSettings& run) const override;
   /// {"dp_outer", extra_dp_size}: replicas; {"dp", the remaining ranks}: state is partitioned over this axis.
-  comm::Axes axes(int world_size) const override;
-  BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override;
+  comm::Axes axes(int world_size) const override { return zero_axes(options_.extra_dp_size, world_size); }
+  BoostResult boost(ModelSource source, const BoostOptions& given, comm::Mesh& mesh, const Log& log) override {
+    const ShardedPlan plan{.stage = static_cast<int>(options_.stage),
+                           .bucket_mi = options_.reduce_bucket_size_in_m,
+                           .cast_inputs = options_.cast_inputs,
+                           .hold_gradients = options_.no_sync};
+    auto result = boost_sharded(*this, source, with_section(*this, options_, given), options_, plan, mesh, log);
+    return {.model = std::move(result.model),
+            .optimizer = std::move(result.optimizer),
+            .broadcasts_buffers = options_.broadcast_buffers};
+  }
 };
 
 void LowLevelZero::check(const RunSettings& run) const {
@@ -65,19 +74,6 @@ void LowLevelZero::check(const RunSettings& run) const {
   check_holding(section, "no_sync", options_.no_sync, microbatches(run.train, 1));
   refuse(!options_.cast_inputs && !is_half(precision), "cast_inputs",
          fmt::format("has no effect in {}, the dtype in which inputs arrive; remove it", precision));
-}
-
-comm::Axes LowLevelZero::axes(int world_size) const { return zero_axes(options_.extra_dp_size, world_size); }
-
-BoostResult LowLevelZero::boost(ModelSource source, const BoostOptions& given, comm::Mesh& mesh, const Log& log) {
-  const ShardedPlan plan{.stage = static_cast<int>(options_.stage),
-                         .bucket_mi = options_.reduce_bucket_size_in_m,
-                         .cast_inputs = options_.cast_inputs,
-                         .hold_gradients = options_.no_sync};
-  auto result = boost_sharded(*this, source, with_section(*this, options_, given), options_, plan, mesh, log);
-  return {.model = std::move(result.model),
-          .optimizer = std::move(result.optimizer),
-          .broadcasts_buffers = options_.broadcast_buffers};
 }
 
 }  // namespace trireme::plugins

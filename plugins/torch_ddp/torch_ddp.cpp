@@ -45,18 +45,15 @@ class TorchDdp : public PluginOf<TorchDdpOptions> {
   std::string summary() const override {
     return "Data parallelism: each rank has the whole model and a part of the batch.";
   }
-  void check(const RunSettings& run) const override;
+  void check(const RunSettings& run) const override {
+    if (options_.static_graph && options_.find_unused_parameters)
+      config::fail(run.section, "find_unused_parameters",
+                   "static_graph finds the unused parameters once, in the first step, so find_unused_parameters would "
+                   "have no effect; set only one of the two");
+  }
   comm::Axes axes(int world_size) const override { return {{"dp", world_size}}; }
   BoostResult boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) override;
 };
-
-void TorchDdp::check(const RunSettings& run) const {
-  const auto* section = run.section;
-  if (options_.static_graph && options_.find_unused_parameters)
-    config::fail(section, "find_unused_parameters",
-                 "static_graph finds the unused parameters once, in the first step, so find_unused_parameters would "
-                 "have no effect; set only one of the two");
-}
 
 /// Parameters whose initial values may differ between ranks, because they are not drawn by name.
 static std::set<std::string> not_drawn(ModelSource& source) {

@@ -25,25 +25,16 @@ at::Tensor slice_of(const at::Tensor& x, const comm::Group& group) {
   return x.narrow(1, mine.begin, mine.size()).contiguous();
 }
 
-struct ScatterTokens : torch::autograd::Function<ScatterTokens> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const comm::Group& group) {
+/// This rank's slice of x, or of the sum of all ranks' x.
+struct ToSlices : torch::autograd::Function<ToSlices> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const comm::Group& group, bool sums) {
     save_group(ctx, group);
     ctx->saved_data["tokens"] = x.size(1);
-    return slice_of(x, group);
+    return sums ? reduce_scatter_async(x, group).wait() : slice_of(x, group);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    return {gather_async(grads[0], ctx->saved_data.at("tokens").toInt(), saved_group(ctx)).wait(), at::Tensor()};
-  }
-};
-
-struct SumToSlices : torch::autograd::Function<SumToSlices> {
-  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const comm::Group& group) {
-    save_group(ctx, group);
-    ctx->saved_data["tokens"] = x.size(1);
-    return reduce_scatter_async(x, group).wait();
-  }
-  static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    return {gather_async(grads[0], ctx->saved_data.at("tokens").toInt(), saved_group(ctx)).wait(), at::Tensor()};
+    auto whole = gather_async(grads[0], ctx->saved_data.at("tokens").toInt(), saved_group(ctx)).wait();
+    return {std::move(whole), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -150,11 +141,11 @@ Reduction reduce_scatter_async(const at::Tensor& whole, const comm::Group& group
 }
 
 at::Tensor scatter_tokens(const at::Tensor& x, const comm::Group& group) {
-  return group.size() == 1 ? x : ScatterTokens::apply(x, group);
+  return group.size() == 1 ? x : ToSlices::apply(x, group, /*sums=*/false);
 }
 
 at::Tensor sum_to_slices(const at::Tensor& x, const comm::Group& group) {
-  return group.size() == 1 ? x : SumToSlices::apply(x, group);
+  return group.size() == 1 ? x : ToSlices::apply(x, group, /*sums=*/true);
 }
 
 at::Tensor gather_tokens(const at::Tensor& x, std::int64_t tokens, const comm::Group& group, bool same_gradient) {

@@ -3,7 +3,7 @@
 #include <ATen/TensorOperators.h>
 
 #include "core/nn/parameters.h"
-#include "models/resnet/options.h"
+#include "models/resnet/kind.h"
 #include "tests/parity/buffers.h"
 #include "trireme.h"
 

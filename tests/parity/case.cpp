@@ -13,7 +13,7 @@
 #include "core/nn/layers/lora.h"
 #include "core/nn/layers/tokens.h"
 #include "models/registry.h"
-#include "models/vit/options.h"
+#include "models/vit/kind.h"
 
 namespace trireme::tests {
 namespace {

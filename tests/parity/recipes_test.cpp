@@ -21,7 +21,7 @@
 #include "core/nn/parameters.h"
 #include "core/optim/optimizers.h"
 #include "datasets/image_dataset.h"
-#include "models/vit/options.h"
+#include "models/vit/kind.h"
 #include "tests/parity/layout.h"
 #include "trireme.h"
 

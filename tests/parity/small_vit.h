@@ -6,7 +6,7 @@
 
 #include "core/data/dataset.h"
 #include "models/registry.h"
-#include "models/vit/vit.h"
+#include "models/vit/kind.h"
 
 namespace trireme::tests {
 

@@ -22,7 +22,7 @@
 #include "core/optim/optimizers.h"
 #include "tests/ranks/world.h"
 #include "tests/unit/checkpoint/folder.h"
-#include "zero/gemini/chunks.h"
+#include "zero/buckets.h"
 #include "zero/gemini/gathered_model.h"
 #include "zero/sharded_optimizer.h"
 

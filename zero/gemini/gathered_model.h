@@ -26,7 +26,6 @@
 #include <vector>
 
 #include "core/nn/autograd/backward_hook.h"
-#include "zero/gemini/block_order.h"
 #include "zero/gemini/chunk_manager.h"
 #include "zero/sharded_model.h"
 

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "core/base/random.h"
-#include "datasets/folder_cache.h"
 #include "datasets/image.h"
 #include "datasets/image_folder.h"
 #include "tests/unit/datasets/folder.h"

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "datasets/shard_pattern.h"
-#include "datasets/tar_source.h"
+#include "datasets/tar_index.h"
 #include "tests/unit/datasets/folder.h"
 
 namespace trireme::data {

@@ -8,7 +8,7 @@
 #include "core/data/loader.h"
 #include "core/data/relabel.h"
 #include "datasets/image.h"
-#include "datasets/tar_source.h"
+#include "datasets/tar_index.h"
 #include "tests/unit/datasets/folder.h"
 
 namespace trireme::data {

@@ -215,9 +215,12 @@ TEST_F(TextBlocks, Errors) {
       {"a.txt", "", "a.txt: is empty"},
       {"a.txt", "ab\ncd\xFF",
        "a.txt:2: byte 3 of this line, 0xFF, is not UTF-8; convert the file, as with `iconv -f latin1 -t utf-8`"},
-      {"a.jsonl", "{\"text\":\"a\"}\n\nx", "a.jsonl:3: the object of this line, line 1, column 1: not valid JSON"},
+      {"a.jsonl", "{\"text\":\"a\"}\n\nx",
+       "a.jsonl:3: the object of this line, line 1, column 1: not valid JSON; each line holds one, as {\"text\": "
+       "\"...\"}"},
       {"a.jsonl", "{\"text\":\"a\"}\n{\"text\":" + std::string(200'000, '['),
-       "a.jsonl:2: the object of this line, line 1, column 136: nested deeper than 128 levels"},
+       "a.jsonl:2: the object of this line, line 1, column 136: nested deeper than 128 levels; each line holds one, as "
+       "{\"text\": \"...\"}"},
       {"a.jsonl", "[1]", "a.jsonl:1: not a JSON object; each line holds one, as {\"text\": \"...\"}"},
       {"a.jsonl", "{\"tex\":\"a\"}",
        "a.jsonl:1: there is no text under \"text\", which data.text_key names (the keys: tex); did you mean \"tex\"?"},

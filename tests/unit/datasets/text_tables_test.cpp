@@ -155,7 +155,8 @@ TEST_F(TextTables, ErrorsNameFileAndLine) {
        "train.jsonl:1: the object of this line, line 1, column 148: nested deeper than 128 levels; each line holds "
        "one, "
        "as {\"text\": \"...\", \"label\": 0}"},
-      {".jsonl", "[1]\n", "train.jsonl:1: not a JSON object"},
+      {".jsonl", "[1]\n",
+       "train.jsonl:1: not a JSON object; each line holds one, as {\"text\": \"...\", \"label\": 0}"},
       {".jsonl", "{\"text\":\"a\",\"label\":0}\n{\"text\":\"b\"}\n",
        "train.jsonl:2: there is no column \"label\", which data.label names (the columns: text)"},
       {".jsonl", "{\"text\":[1],\"label\":0}\n", "train.jsonl:1: \"text\" is [1]; it must be a string"},

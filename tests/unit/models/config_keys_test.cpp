@@ -15,8 +15,8 @@
 #include "core/base/safetensors_file.h"
 #include "core/nn/hf_config.h"
 #include "core/nn/parameters.h"
-#include "models/bert/options.h"
-#include "models/vit/options.h"
+#include "models/bert/kind.h"
+#include "models/vit/kind.h"
 #include "trireme.h"
 
 namespace trireme::models {

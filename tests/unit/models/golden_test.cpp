@@ -16,7 +16,7 @@
 #include "core/nn/autograd/recompute.h"
 #include "core/nn/layers/rotary.h"
 #include "core/nn/parameters.h"
-#include "models/llama/options.h"
+#include "models/llama/kind.h"
 #include "tests/unit/checkpoint/folder.h"
 #include "trireme.h"
 

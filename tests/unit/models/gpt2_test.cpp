@@ -1,7 +1,5 @@
 // GPT-2: the sizes of its presets, what its config.json may say, its initial weights, and its files of weights, which
 // hold some tensors transposed.
-#include "models/gpt2/gpt2.h"
-
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>

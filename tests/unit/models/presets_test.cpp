@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "core/nn/parameters.h"
-#include "models/bert/bert.h"
-#include "models/llama/llama.h"
+#include "models/bert/kind.h"
+#include "models/llama/kind.h"
 #include "models/qwen3/kind.h"
 
 namespace trireme::models {
@@ -11,34 +11,29 @@ namespace {
 
 const nn::DataSpec kTexts{.inputs = {{"input_ids", at::kLong, {-1}}}};
 
-template <class Model, class Options, class Resolve>
-std::int64_t parameters_of(const std::string& size, bool tied, const Resolve& resolve) {
-  Options options;
+template <class Kind, class Options>
+std::int64_t parameters_of(const std::string& size, Options options) {
+  const Kind kind;
   options.size = size;
-  if constexpr (requires { options.tied; }) options.tied = tied;
-  resolve(options, kTexts);
-  Model model(options);
-  return nn::parameter_count(model);
+  kind.resolve(&options, kTexts);
+  return nn::parameter_count(*kind.make(&options));
 }
 
 TEST(Presets, HaveTheNumbersOfParametersOfThePublishedModels) {
   for (const auto& [size, count] : {std::pair{"base", 109514298}, {"large", 335174458}})
-    EXPECT_EQ((parameters_of<bert::Bert, bert::Options>(size, true, bert::resolve)), count) << size;
+    EXPECT_EQ(parameters_of<bert::Kind>(size, bert::Options()), count) << size;
   const struct {
     const char* size;
     bool tied;
     std::int64_t count;
   } llamas[] = {{"1b", true, 1235814400}, {"3b", true, 3212749824}, {"8b", false, 8030261248}};
-  for (const auto& l : llamas)
-    EXPECT_EQ((parameters_of<llama::Llama, llama::Options>(l.size, l.tied, llama::resolve)), l.count) << l.size;
-  for (const auto& [size, count] :
-       {std::pair{"0.6b", std::int64_t{596049920}}, {"4b", 4022468096}, {"8b", 8190735360}}) {
-    const qwen3::Kind kind;
+  for (const auto& l : llamas) {
     llama::Options options;
-    options.size = size;
-    kind.resolve(&options, kTexts);
-    EXPECT_EQ(nn::parameter_count(*kind.make(&options)), count) << size;
+    options.tied = l.tied;
+    EXPECT_EQ(parameters_of<llama::Kind>(l.size, options), l.count) << l.size;
   }
+  for (const auto& [size, count] : {std::pair{"0.6b", std::int64_t{596049920}}, {"4b", 4022468096}, {"8b", 8190735360}})
+    EXPECT_EQ(parameters_of<qwen3::Kind>(size, llama::Options()), count) << size;
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 #include "core/base/safetensors_file.h"
 #include "core/nn/autograd/recompute.h"
 #include "core/nn/parameters.h"
-#include "models/resnet/options.h"
+#include "models/resnet/kind.h"
 #include "trireme.h"
 
 namespace trireme {

@@ -16,7 +16,7 @@
 #include "core/checkpoint/weights/weights.h"
 #include "core/nn/parameters.h"
 #include "models/registry.h"
-#include "models/vit/vit.h"
+#include "models/vit/kind.h"
 
 namespace trireme {
 namespace {
@@ -26,8 +26,13 @@ const std::string kGoldenVit = std::string(TRIREME_SOURCE_DIR) + "/tests/golden/
 /// The golden model's options, for images of this size.
 models::vit::Options sized(const nn::ImageSize& size, models::vit::Options o = {}) {
   o.hidden_size = 24, o.num_layers = 2, o.num_heads = 3, o.intermediate_size = 48, o.patch_size = 4;
-  models::vit::resolve(o, {.inputs = {{"pixel_values", at::kFloat, {3, size.height, size.width}}}, .classes = 5});
+  models::vit::Kind().resolve(&o,
+                              {.inputs = {{"pixel_values", at::kFloat, {3, size.height, size.width}}}, .classes = 5});
   return o;
+}
+
+std::unique_ptr<nn::Model> make_sized_vit(const models::vit::Options& options) {
+  return models::vit::Kind().make(&options);
 }
 
 // A sequence of patches does not tell the shape of its image: the golden images of 4 x 4 patches, laid out as 2 x 8 and
@@ -37,7 +42,8 @@ TEST(Vit, PatchesOfAnyGridAreReadRowByRow) {
   const auto pixels = expected.read("pixel_values"), logits = expected.read("logits");
   for (const std::int64_t columns : {2, 8}) {
     const auto rows = 16 / columns;
-    models::vit::Vit model(sized({4 * rows, 4 * columns}));
+    const auto made = make_sized_vit(sized({4 * rows, 4 * columns}));
+    auto& model = *made;
     nn::materialize(model, 1, at::kDouble, at::kCPU);
     checkpoint::load_weights(kGoldenVit + "model.safetensors", nn::parameters(model), "", Log(1),
                              checkpoint::other_tensors(model));
@@ -59,7 +65,8 @@ const std::string kPositions = "vit.embeddings.position_embeddings";
 // x 6 or 6 x 8.
 TEST(Vit, InterpolatesPositionsToAnotherImageSize) {
   for (const auto& [size, golden] : {std::pair<nn::ImageSize, std::string>{24, "24px"}, {{24, 32}, "24x32px"}}) {
-    models::vit::Vit model(sized(size));
+    const auto made = make_sized_vit(sized(size));
+    auto& model = *made;
     nn::materialize(model, 1, at::kDouble, at::kCPU);
     const auto parameters = nn::parameters(model);
     checkpoint::load_weights(kGoldenVit + "model.safetensors", parameters, "", Log(1),
@@ -73,7 +80,8 @@ TEST(Vit, InterpolatesPositionsToAnotherImageSize) {
   // Other shapes do not fit, and are named.
   auto wide = sized(16);
   wide.hidden_size = 48;
-  models::vit::Vit other(wide);
+  const auto made_other = make_sized_vit(wide);
+  auto& other = *made_other;
   nn::materialize(other, 1, at::kDouble, at::kCPU);
   EXPECT_THROW(checkpoint::load_weights(kGoldenVit + "model.safetensors", nn::parameters(other), "", Log(1),
                                         checkpoint::other_tensors(other)),
@@ -110,7 +118,8 @@ TEST(Vit, InterpolatesPositionsFromTheGridOfTheConfig) {
                                {"patch_size", 4},
                                {"image_size", row.stored}},
                               "weights/config.json"));
-    const models::vit::Vit model(sized(row.size, options));
+    const auto made = make_sized_vit(sized(row.size, options));
+    const auto& model = *made;
     const auto stored = at::rand({1, 17, 24}, at::kDouble);
     const auto to_rows = row.size.height / 4, to_columns = row.size.width / 4;
     const auto conversion = model.conversion(kPositions, {1, 17, 24}, {1, to_rows * to_columns + 1, 24});

@@ -1,6 +1,4 @@
 // ViT against Hugging Face's, its options, and what every layout needs of it: a batch of no samples, recompute.
-#include "models/vit/vit.h"
-
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/ones_like.h>
@@ -22,6 +20,7 @@
 #include "core/nn/layers/criterion.h"
 #include "core/nn/parameters.h"
 #include "models/registry.h"
+#include "models/vit/kind.h"
 
 namespace trireme {
 namespace {
@@ -34,9 +33,11 @@ Options tiny(double dropout = 0, double attention_dropout = 0) {
   Options o;
   o.hidden_size = 24, o.num_layers = 2, o.num_heads = 3, o.intermediate_size = 48, o.patch_size = 4;
   o.dropout = dropout, o.attention_dropout = attention_dropout, o.initializer_range = 0.2;
-  models::vit::resolve(o, {.inputs = {{"pixel_values", at::kFloat, {3, 16, 16}}}, .classes = 5});
+  models::vit::Kind().resolve(&o, {.inputs = {{"pixel_values", at::kFloat, {3, 16, 16}}}, .classes = 5});
   return o;
 }
+
+std::unique_ptr<nn::Model> make_vit(const Options& options) { return models::vit::Kind().make(&options); }
 
 std::map<std::string, at::Tensor> gradients(nn::Model& model) {
   std::map<std::string, at::Tensor> out;
@@ -63,7 +64,8 @@ class VitGolden : public testing::TestWithParam<bool> {};
 
 TEST_P(VitGolden, LogitsLossAndGradientsEqualHuggingFace) {
   const SafeTensorsFile weights(kGolden + "model.safetensors"), expected(kGolden + "expected.safetensors");
-  models::vit::Vit model(tiny());
+  const auto made = make_vit(tiny());
+  auto& model = *made;
   nn::materialize(model, 1, at::kDouble, at::kCPU);
   auto parameters = nn::parameters(model);
   ASSERT_EQ(parameters.size(), weights.tensors().size());
@@ -103,7 +105,8 @@ class VitDropout : public testing::TestWithParam<std::pair<double, double>> {};
 
 TEST_P(VitDropout, RecomputeAndAnySplitOfTheBatchGiveTheSameGradients) {
   const auto [dropout, attention_dropout] = GetParam();
-  models::vit::Vit model(tiny(dropout, attention_dropout));
+  const auto made = make_vit(tiny(dropout, attention_dropout));
+  auto& model = *made;
   nn::materialize(model, 1, at::kDouble, at::kCPU);
   const auto pixels = at::rand({4, 3, 16, 16}, at::kDouble);
   const auto labels = at::tensor(std::vector<std::int64_t>{1, 4, 0, 3});
@@ -128,7 +131,8 @@ TEST(Vit, ABatchOfNoSamplesHasZeroGradients) {
   for (const bool recompute : {false, true})
     for (const double dropout : {0.0, 0.1})
       for (const auto dtype : {at::kFloat, at::kDouble}) {
-        models::vit::Vit model(tiny(dropout, dropout));
+        const auto made = make_vit(tiny(dropout, dropout));
+        auto& model = *made;
         nn::materialize(model, 1, dtype, at::kCPU);
         const auto got =
             run(model, at::empty({0, 3, 16, 16}, dtype), at::empty({0}, at::kLong), training({}), recompute);
@@ -145,8 +149,9 @@ TEST(Vit, BlocksPathsAndSizes) {
   for (const auto& [size, count] : counts) {
     Options o;
     o.size = size;
-    models::vit::resolve(o, {.inputs = {{"pixel_values", at::kFloat, {3, 224, 224}}}, .classes = 10});
-    models::vit::Vit model(o);  // a large model, but without memory
+    models::vit::Kind().resolve(&o, {.inputs = {{"pixel_values", at::kFloat, {3, 224, 224}}}, .classes = 10});
+    const auto made = make_vit(o);  // a large model, but without memory
+    auto& model = *made;
     EXPECT_EQ(nn::parameter_count(model), count) << size;
     EXPECT_EQ(model.blocks().size(), static_cast<std::size_t>(*o.num_layers) + 2);
     std::set<std::string> paths;
@@ -164,8 +169,9 @@ TEST(Vit, BlocksPathsAndSizes) {
 
 TEST(Vit, InitialisesAsHuggingFaceDoes) {
   Options o;
-  models::vit::resolve(o, {.inputs = {{"pixel_values", at::kFloat, {3, 32, 32}}}, .classes = 10});
-  models::vit::Vit model(o);
+  models::vit::Kind().resolve(&o, {.inputs = {{"pixel_values", at::kFloat, {3, 32, 32}}}, .classes = 10});
+  const auto made = make_vit(o);
+  auto& model = *made;
   nn::materialize(model, 1, at::kFloat, at::kCPU);
   for (const auto& p : nn::parameters(model)) {
     const double mean = p.value.mean().item<double>(), count = static_cast<double>(p.value.numel());
@@ -194,7 +200,7 @@ TEST_P(VitOptions, ExplicitKeysOverrideTheSizeAndBadNumbersAreNamed) {
   c.set(o);
   const auto before = o;
   try {
-    models::vit::resolve(o, c.data);
+    models::vit::Kind().resolve(&o, c.data);
     ASSERT_EQ(c.error, nullptr);
     EXPECT_EQ(*o.hidden_size, before.hidden_size.value_or(192));
     EXPECT_EQ(*o.num_layers, before.num_layers.value_or(12));

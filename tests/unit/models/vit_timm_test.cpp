@@ -12,7 +12,6 @@
 #include "core/checkpoint/weights/weights.h"
 #include "core/nn/parameters.h"
 #include "models/vit/kind.h"
-#include "models/vit/vit.h"
 #include "tests/unit/checkpoint/folder.h"
 #include "tests/unit/checkpoint/pickles.h"
 
@@ -24,8 +23,8 @@ const std::string kViT = std::string(TRIREME_SOURCE_DIR) + "/tests/golden/vit/";
 std::unique_ptr<nn::Model> golden_model() {
   models::vit::Options o;
   o.hidden_size = 24, o.num_layers = 2, o.num_heads = 3, o.intermediate_size = 48, o.patch_size = 4;
-  models::vit::resolve(o, {.inputs = {{"pixel_values", at::kFloat, {3, 16, 16}}}, .classes = 5});
-  return std::make_unique<models::vit::Vit>(o);
+  models::vit::Kind().resolve(&o, {.inputs = {{"pixel_values", at::kFloat, {3, 16, 16}}}, .classes = 5});
+  return models::vit::Kind().make(&o);
 }
 
 /// The golden weights under timm's names.

@@ -12,7 +12,7 @@
 #include "core/nn/block.h"
 #include "core/nn/layers/linear.h"
 #include "models/registry.h"
-#include "models/vit/options.h"
+#include "models/vit/kind.h"
 
 namespace trireme::tests {
 namespace {

@@ -56,6 +56,9 @@ TEST_F(Refusals, OfTheFile) {
       rule({"data.path=somewhere", "data.images=60"}, "data.path names leaves that exist already"),
       rule({"data.path=somewhere", "data.leaf_seed=3"}, "data.path names leaves that exist already"),
       rule({"data.on_bad_sample=skip"}, "has no effect with leaves that are generated in memory"),
+      rule({"data.image_size=12"},
+           "data.image_size=12: the longer side of generated leaves must have 16 to 4096 pixels; choose another size"),
+      rule({"data.image_size=[5000, 32]"}, "the longer side of generated leaves must have 16 to 4096 pixels"),
       rule({"data.random_resized_crop=true", "data.crop_scale=[0.9, 0.1]"}, "must be the smaller fraction first"),
       rule({"data.crop_scale=[0.5, 1.0]"}, "has no effect with random_resized_crop = false"),
       rule({"train.micro_batch=9"}, "train.micro_batch=9: is more than global_batch = 8"),
@@ -353,6 +356,9 @@ TEST_F(Refusals, OfAWrongSchedule) {
   add("wrong_for_three", [](pipeline::Schedule& schedule) {
     if (schedule.microbatches == 3) schedule.actions[0].pop_back();
   });
+  add("throws", [](pipeline::Schedule&) { throw std::out_of_range("no such rank"); });
+  EXPECT_EQ(data::testing_tools::message_of<ConfigError>([&] { kinds.pipeline_schedules.add("empty", {}); }),
+            "the pipeline schedule \"empty\" is incomplete: set its make");
   const std::vector<std::string> pipeline{"parallel.pp=2", "train.micro_batch=2"};
   expect_refused(
       {
@@ -366,8 +372,13 @@ TEST_F(Refusals, OfAWrongSchedule) {
           {{"parallel.schedule=wrong_for_three"},
            "is wrong for 2 ranks with 1 chunk each, and 3 microbatches: rank 0, at",
            2},
+          {{"parallel.schedule=throws"},
+           "parallel.schedule=throws: the function that makes the schedule throws has failed for 2 ranks with 1 chunk "
+           "each, and 1 microbatch: no such rank; choose another schedule",
+           2},
           {{"parallel.schedule=fin"},
-           "must be one of 1f1b, fine, gpipe, interleaved, lacks_a_rank, stuck, twice, wrong_for_three, zb_h1, zbv; "
+           "must be one of 1f1b, fine, gpipe, interleaved, lacks_a_rank, stuck, throws, twice, wrong_for_three, zb_h1, "
+           "zbv; "
            "did you mean \"fine\"?",
            2},
       },
@@ -395,8 +406,10 @@ TEST_F(Refusals, OfAnUnknownRole) {
     kinds.roles.tensor.add(name, {.rule = shardformer::rule_for<nn::Linear>("a linear layer", [](auto&, auto&) {})});
   };
   add("own_rule");
-  expect_refused({{{"parallel.tp=2"},
-                   "parallel.tp=2: the policy's entry for \"vit.layernorm\": no role for tensor parallelism "
+  expect_refused({{{"parallel.dp=1"}, "[model] name: the policy's entry for \"vit.layernorm\": no role", 1},
+                  {{"parallel.zero=1"}, "[model] name: the policy's entry for \"vit.layernorm\": no role", 2},
+                  {{"parallel.tp=2"},
+                   "[model] name: the policy's entry for \"vit.layernorm\": no role for tensor parallelism "
                    "\"own_role\" (known: attention, classifier_head, column_parallel, column_parallel_gather_output, "
                    "gated_column_parallel, own_rule, row_parallel, sharded_dropout, tied_embedding, tied_head, "
                    "vocab_parallel_embedding); did you mean \"own_rule\"?",

@@ -1,10 +1,14 @@
 // Policies: which models and sizes they refuse, and which layers they shard.
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <stdexcept>
+
 #include "core/nn/block.h"
+#include "core/nn/layers/linear.h"
 #include "core/nn/parameters.h"
 #include "models/registry.h"
-#include "models/vit/options.h"
+#include "models/vit/kind.h"
 #include "shardformer/apply.h"
 
 namespace trireme::shardformer {
@@ -152,6 +156,85 @@ TEST(Policy, ShardsNamedLayersByOutputsOrInputs) {
       EXPECT_EQ(declared.placement.cuts[0].dim, 1) << name;
     }
   }
+}
+
+// What goes wrong in a role of an extension is an error of that extension, which names the role and the layer.
+TEST(Policy, NamesARoleOfAnExtensionThatFails) {
+  using Cut = void (*)(nn::Linear&, const ParallelContext&);
+  const auto cut = [](Cut by) { return TensorRole{.rule = rule_for<nn::Linear>("a linear layer", by)}; };
+  const struct {
+    TensorRole role;
+    const char* says;
+  } rows[] = {
+      {{.rule = rule_for<nn::Linear>(
+            "a linear layer", [](nn::Linear&, const ParallelContext&) {},
+            [](const nn::Linear&, const ParallelSizes&) -> std::string { throw std::out_of_range("no such expert"); })},
+       "validate(): no such expert"},
+      {cut([](nn::Linear&, const ParallelContext&) { throw std::out_of_range("no such expert"); }),
+       "cut(): no such expert"},
+      {cut([](nn::Linear&, const ParallelContext&) { throw ConfigError("too many experts"); }),
+       "cut(): too many experts"},
+      {cut([](nn::Linear& layer, const ParallelContext&) {
+         layer.cut("unknown", 0, {{0, 1}}, "tp");
+       }),
+       "cut(): the layer \"classifier\" declares no parameter \"unknown\" (known: weight, bias)"},
+      {cut([](nn::Linear& layer, const ParallelContext&) {
+         layer.cut("bias", 1, {{0, 1}}, "tp");
+       }),
+       "cut(): classifier.bias has no dim 1 to be cut along, but 1 dims"},
+      {cut([](nn::Linear& layer, const ParallelContext&) {
+         layer.cut("bias", 0, {{0, 6}}, "tp");
+       }),
+       "cut(): classifier.bias: the range [0, 6) of dim 0 is not within its size, 5, and after the range before it"},
+      {cut([](nn::Linear& layer, const ParallelContext&) {
+         layer.cut("weight", 0, {{0, 1}}, "tp");
+         layer.cut("weight", 1, {{0, 1}}, "tp");
+       }),
+       "cut(): classifier.weight is cut along dim 0 and axis \"tp\" already"},
+      {cut([](nn::Linear& layer, const ParallelContext&) {
+         layer.cut("weight", 0, {{0, 2}}, "tp");
+         layer.set_storage("weight", at::zeros({2, 12}));
+         layer.set_storage("bias", at::zeros({5}));
+       }),
+       "its computation with a slice of weight and all of bias: "},
+  };
+  for (const auto& [role, says] : rows) {
+    SCOPED_TRACE(says);
+    const auto model = make_vit();
+    auto roles = all_roles();
+    roles.tensor.add("own", role);
+    const nn::Policy policy{.tensor = {{"classifier", "own"}}};
+    auto said = validate(*model, policy, {}, roles);
+    if (said.empty()) try {
+        apply(*model, policy, {.tensor = comm::Group::alone("tp", 0, nullptr)}, roles);
+        for (const auto& module : model->modules())
+          if (const auto layer = std::dynamic_pointer_cast<nn::Linear>(module); layer && layer->path() == "classifier")
+            layer->forward(at::zeros({1, 12}), {});
+      } catch (const ConfigError& error) {
+        said = error.what();
+      }
+    EXPECT_EQ(said.find(std::string("the role \"own\" of \"classifier\": ") + says), 0U) << said;
+  }
+}
+
+TEST(Policy, RefusesARoleWithoutACut) {
+  auto roles = all_roles();
+  const auto refused = [](const auto& add) {
+    try {
+      add();
+    } catch (const ConfigError& error) {
+      return std::string(error.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_EQ(refused([&] { roles.tensor.add("own", {}); }),
+            "the role for tensor parallelism \"own\" is incomplete: set its rule.cut");
+  EXPECT_EQ(refused([&] { roles.tensor.add("own_too", {.rule = rule_for<nn::Linear>("a linear layer", {})}); }),
+            "the role for tensor parallelism \"own_too\" is incomplete: set its rule.cut");
+  EXPECT_EQ(refused([&] { roles.sequence.add("own", {.rule = {.validate = {}, .cut = {}}}); }),
+            "the role for sequence parallelism \"own\" is incomplete: set its rule.cut");
+  roles.tensor.add("any_layer", {.rule = {.validate = {}, .cut = [](nn::Layer&, const ParallelContext&) {}}});
+  EXPECT_EQ(validate(*make_vit(), {.tensor = {{"vit.layernorm", "any_layer"}}}, {}, roles), "");
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 
 #include "core/train/trainer.h"
 #include "models/registry.h"
-#include "models/vit/options.h"
+#include "models/vit/kind.h"
 #include "tasks/tasks.h"
 #include "tests/unit/train/small_run.h"
 

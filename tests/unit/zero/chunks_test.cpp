@@ -1,10 +1,9 @@
 // The search for a chunk size: the least padding in its range, and the smallest of equally good sizes.
-#include "zero/gemini/chunks.h"
-
 #include <gtest/gtest.h>
 
 #include "core/nn/block.h"
 #include "core/nn/layers/linear.h"
+#include "zero/buckets.h"
 
 namespace trireme::zero {
 namespace {
