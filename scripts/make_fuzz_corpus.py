@@ -84,8 +84,8 @@ def manifest_seeds():
 
     yield "good", manifest(tensor())
     yield "transposed", manifest(tensor(stored_transposed=True))
-    yield "apart", manifest(tensor(stored_apart="e.*.t"))
-    yield "apart_without_rows", manifest(tensor(shape=[2**40, 0], slices=[{"file": "a"}], stored_apart="e.*.t"))
+    yield "unstacked", manifest(tensor(stored_unstacked="e.*.t"))
+    yield "unstacked_without_rows", manifest(tensor(shape=[2**40, 0], slices=[{"file": "a"}], stored_unstacked="e.*.t"))
     yield "flat", manifest(tensor(shape=[4], slices=[{"file": "x", "flat": [0, 4]}]),
                            safetensors({"t": entry("F32", [4], 0, 16)}, bytes(16)))
     yield "cut_and_flat", manifest(

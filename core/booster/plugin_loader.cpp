@@ -27,7 +27,8 @@ using PluginNote = std::map<std::string, std::string>;
 PluginNote parse(const std::string& text) {
   PluginNote note;
   std::istringstream items(text);
-  for (std::string key, value; std::getline(items, key, '=') && std::getline(items, value, ';');) note[key] = value;
+  for (std::string item; std::getline(items, item, ';');)
+    if (const auto equals = item.find('='); equals != item.npos) note[item.substr(0, equals)] = item.substr(equals + 1);
   return note;
 }
 

@@ -9,7 +9,7 @@ namespace trireme {
 std::set<std::string> remote_parameters(ModelAndOptimizer& run) {
   std::set<std::string> names;
   for (const auto& parameter : nn::remote_declarations(run.model->module())) {
-    names.insert(parameter.name);  // its optimizer's tensors have this one
+    names.insert(parameter.name);  // which the names of its optimizer state begin with
     for (auto& name : parameter.placement.stored_names()) names.insert(std::move(name));
   }
   return names;

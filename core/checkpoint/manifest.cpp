@@ -51,7 +51,7 @@ json slice_json(const StoredSlice& slice) {
 json tensor_json(const ShardedTensor& tensor) {
   json out{{"shape", tensor.shape}, {"dtype", safetensors_name(tensor.dtype)}, {"slices", json::array()}};
   if (tensor.stored_transposed) out["stored_transposed"] = true;
-  if (!tensor.stored_apart.empty()) out["stored_apart"] = tensor.stored_apart;
+  if (!tensor.stored_unstacked.empty()) out["stored_unstacked"] = tensor.stored_unstacked;
   for (const auto& slice : tensor.slices) out["slices"].push_back(slice_json(slice));
   return out;
 }
@@ -160,15 +160,15 @@ class Reader {
     ShardedTensor out{read_shape(from.at("shape")),
                       *dtype,
                       from.value("stored_transposed", false),
-                      from.value("stored_apart", ""),
+                      from.value("stored_unstacked", ""),
                       {}};
     if (out.stored_transposed && out.shape.size() != 2)
       throw problem("tensor \"{}\" is stored transposed, but has {} dims", name, out.shape.size());
     const auto count = elements(out.shape, name);
-    const auto& apart = out.stored_apart;
-    if (!apart.empty() && (out.stored_transposed || out.shape.size() < 2 || count < out.shape[0] ||
-                           std::count(apart.begin(), apart.end(), '*') != 1))
-      throw problem("tensor \"{}\" cannot be stored apart as \"{}\"", name, apart);
+    const auto& pattern = out.stored_unstacked;
+    if (!pattern.empty() && (out.stored_transposed || out.shape.size() < 2 || count == 0 ||
+                             out.shape[0] > shard::kMostParts || std::count(pattern.begin(), pattern.end(), '*') != 1))
+      throw problem("tensor \"{}\" cannot be stored as parts named \"{}\"", name, pattern);
     for (const auto& slice : from.at("slices")) out.slices.push_back(read_slice(manifest, out, name, slice));
     return out;
   }
@@ -245,11 +245,12 @@ void add_part(Manifest& manifest, const Manifest& part) {
   for (const auto& [group, tensors] : part.tensors) {
     auto& into = manifest.tensors[group];
     for (const auto& [name, tensor] : tensors) {
-      auto& whole = into.insert({name, {tensor.shape, tensor.dtype, tensor.stored_transposed, tensor.stored_apart, {}}})
-                        .first->second;
+      auto& whole =
+          into.insert({name, {tensor.shape, tensor.dtype, tensor.stored_transposed, tensor.stored_unstacked, {}}})
+              .first->second;
       TRIREME_CHECK(whole.shape == tensor.shape && whole.dtype == tensor.dtype &&
                         whole.stored_transposed == tensor.stored_transposed &&
-                        whole.stored_apart == tensor.stored_apart,
+                        whole.stored_unstacked == tensor.stored_unstacked,
                     "two ranks have different tensors \"{}\"", name);
       whole.slices.insert(whole.slices.end(), tensor.slices.begin(), tensor.slices.end());
     }

@@ -45,7 +45,7 @@ struct ShardedTensor {
   std::vector<std::int64_t> shape;  ///< in memory
   at::ScalarType dtype;
   bool stored_transposed = false;  ///< see Placement: other files of the model hold the transpose
-  std::string stored_apart{};      ///< see Placement: other files of the model hold its parts, with these names
+  std::string stored_unstacked{};  ///< see Placement: other files of the model hold its parts, with these names
   std::vector<StoredSlice> slices;
 };
 using ShardedTensorMap = std::map<std::string, ShardedTensor>;

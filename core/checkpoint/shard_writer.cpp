@@ -50,7 +50,7 @@ ShardedTensor described(const shard::Slice& slice, const std::string& file) {
   return {placement.shape,
           slice.value.scalar_type(),
           placement.stored_transposed,
-          placement.stored_apart,
+          placement.stored_unstacked,
           {{file, std::move(placement)}}};
 }
 

@@ -81,20 +81,23 @@ ShardedTensors::ShardedTensors(std::string folder, const std::string& group, con
       tensor.slices = distinct_slices(tensor);
     }
     for (const auto& slice : tensor.slices) digests_[slice.file] = manifest.files.at(slice.file);
-    if (tensor.stored_apart.empty()) continue;
+    if (tensor.stored_unstacked.empty()) continue;
     auto whole = shard::Placement::whole(name, tensor.shape);
-    whole.stored_apart = tensor.stored_apart;
+    whole.stored_unstacked = tensor.stored_unstacked;
     std::int64_t part = 0;
-    for (auto& of_part : whole.stored_names()) parts_.insert({std::move(of_part), {&tensor, part++}});
+    for (auto& of_part : whole.stored_names()) {
+      if (tensors_.contains(of_part) || parts_.contains(of_part))
+        throw CheckpointError(fmt::format("{}: two tensors have the name \"{}\" in files", path_, of_part));
+      parts_[std::move(of_part)] = {&tensor, part++};
+    }
   }
 }
 
 std::vector<std::string> ShardedTensors::names() const {
   std::vector<std::string> out;
   for (const auto& [name, tensor] : tensors_)
-    if (tensor.stored_apart.empty()) out.push_back(name);
-  for (const auto& [name, found] : parts_)
-    if (!tensors_.contains(name)) out.push_back(name);
+    if (tensor.stored_unstacked.empty()) out.push_back(name);
+  for (const auto& [name, found] : parts_) out.push_back(name);
   std::sort(out.begin(), out.end());
   return out;
 }

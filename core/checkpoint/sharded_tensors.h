@@ -33,7 +33,7 @@ class ShardedTensors final : public WeightsFile {
 
   [[nodiscard]] const std::string& path() const override { return path_; }
   /// Names and shapes are those of the model's other files: transposed where stored_transposed is set, and those of
-  /// the parts with stored_apart. A tensor with parts can be read by its own name too.
+  /// the parts with stored_unstacked. A tensor with parts can be read by its own name too.
   [[nodiscard]] std::vector<std::string> names() const override;
   [[nodiscard]] TensorInfo info(const std::string& name) const override;
   [[nodiscard]] const ShardedTensorMap& tensors() const { return tensors_; }

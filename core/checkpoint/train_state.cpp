@@ -143,7 +143,7 @@ std::vector<shard::Slice> states_of(optim::Optimizer& optimizer, const std::vect
       placement.copy = found->second->copy;
     }
     placement.name = name;
-    placement.stored_apart.clear();  // no other library's files hold it
+    placement.stored_unstacked.clear();  // no other library's files hold it
     out.push_back({std::move(placement), tensor});
   }
   return out;

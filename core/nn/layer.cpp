@@ -17,14 +17,24 @@ void Layer::declare(const std::string& name, at::Tensor& member, std::vector<std
   declared_.push_back({name, init, &member, shard::Placement::whole("", std::move(shape)), format});
 }
 
-void Layer::store_transposed(const std::string& name) { find(name).placement.stored_transposed = true; }
+void Layer::store_transposed(const std::string& name) {
+  auto& placement = find(name).placement;
+  TRIREME_REQUIRE(placement.stored_unstacked.empty(), "\"{}\" cannot be stored both transposed and unstacked", name);
+  placement.stored_transposed = true;
+}
 
-void Layer::store_apart(const std::string& name, const std::string& pattern) {
+void Layer::store_unstacked(const std::string& name, const std::string& pattern) {
   auto& placement = find(name).placement;
   TRIREME_REQUIRE(std::count(pattern.begin(), pattern.end(), '*') == 1, "\"{}\" must have one '*'", pattern);
-  TRIREME_REQUIRE(placement.shape.size() > 1 && !placement.stored_transposed,
-                  "\"{}\" must have two dims and not be stored transposed to be stored apart", name);
-  placement.stored_apart = pattern;
+  TRIREME_REQUIRE(placement.shape.size() > 1 && placement.full_numel() > 0 && placement.shape[0] <= shard::kMostParts &&
+                      !placement.stored_transposed,
+                  "\"{}\" cannot be stored unstacked: it must have at least two dims, elements, at most {} indices of "
+                  "dim 0, and not be stored transposed",
+                  name, shard::kMostParts);
+  for (const auto& other : declared_)
+    TRIREME_REQUIRE(other.placement.stored_unstacked != pattern, "\"{}\" and \"{}\" would both be stored as \"{}\"",
+                    other.name, name, pattern);
+  placement.stored_unstacked = pattern;
 }
 
 Layer::Declared& Layer::find(const std::string& name) {
@@ -38,7 +48,7 @@ Layer::Declared& Layer::find(const std::string& name) {
 
 void Layer::cut(const std::string& name, std::int64_t dim, std::vector<shard::Range> ranges, const std::string& axis) {
   auto& declared = find(name);
-  TRIREME_CHECK(declared.member->is_meta(), "{}.{} cannot be sliced: it has memory", path_, name);
+  TRIREME_REQUIRE(declared.member->is_meta(), "{}.{} cannot be cut: it has memory", path_, name);
   auto& placement = declared.placement;
   TRIREME_REQUIRE(0 <= dim && dim < std::ssize(placement.shape), "{}.{} has no dim {} to be cut along, but {} dims",
                   path_, name, dim, placement.shape.size());
@@ -59,8 +69,8 @@ void Layer::cut(const std::string& name, std::int64_t dim, std::vector<shard::Ra
 
 void Layer::set_storage(const std::string& name, at::Tensor value) {
   auto& declared = find(name);
-  TRIREME_CHECK(value.sizes().vec() == declared.placement.local_shape(),
-                "{}.{}: the tensor does not have the placement's local shape", path_, name);
+  TRIREME_REQUIRE(value.sizes().vec() == declared.placement.local_shape(),
+                  "{}.{}: the tensor does not have the placement's local shape", path_, name);
   // A leaf is used as it is: detach() would share its version counter with the tensor it came from.
   if (!value.is_leaf()) value = value.detach();
   value.set_requires_grad(declared.member->requires_grad());

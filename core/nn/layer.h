@@ -73,7 +73,7 @@ class Layer : public torch::nn::Module {
   /// For constructors: files hold the declared parameter `name` as a tensor for each index of dim 0: experts, each with
   /// weights of its own. `pattern`: their names in this layer, with a '*' for the index: "experts.*.up.weight".
   /// @pre it has two dims at least, and files do not hold its transpose
-  void store_apart(const std::string& name, const std::string& pattern);
+  void store_unstacked(const std::string& name, const std::string& pattern);
 
  private:
   Declared& find(const std::string& name);

@@ -102,10 +102,8 @@ shard::Placement placement_of(const Found& found, const Model& model) {
   auto placement = found.site == nullptr ? shard::Placement::whole(found.name, found.value.sizes().vec())
                                          : found.site->declared().placement;
   placement.name = found.name;
-  if (!placement.stored_apart.empty()) {
-    const auto of_layer = found.site->declared().name.size();
-    placement.stored_apart.insert(0, found.name, 0, found.name.size() - of_layer);
-  }
+  if (!placement.stored_unstacked.empty())
+    placement.stored_unstacked = found.site->layer->path() + "." + placement.stored_unstacked;
   if (model.stage_blocks()) placement.stage_axis = model.stage_blocks()->axis;
   placement.copy = found.ownership == Ownership::copy;
   return placement;

@@ -82,10 +82,10 @@ std::vector<std::int64_t> Placement::stored_shape() const {
 }
 
 std::vector<std::string> Placement::stored_names() const {
-  if (stored_apart.empty()) return {name};
+  if (stored_unstacked.empty()) return {name};
   std::vector<std::string> out;
   for (std::int64_t i = 0; i < shape.at(0); ++i)
-    out.push_back(std::string(stored_apart).replace(stored_apart.find('*'), 1, std::to_string(i)));
+    out.push_back(std::string(stored_unstacked).replace(stored_unstacked.find('*'), 1, std::to_string(i)));
   return out;
 }
 
@@ -172,9 +172,9 @@ void Placement::paste(at::Tensor& full, const at::Tensor& local) const {
 
 std::vector<Slice> stored_slices(const Slice& slice) {
   const auto& whole = slice.placement;
-  if (whole.stored_apart.empty()) return {slice};
+  if (whole.stored_unstacked.empty()) return {slice};
   auto part = whole;
-  part.stored_apart.clear();
+  part.stored_unstacked.clear();
   part.flat.reset();
   part.shape.erase(part.shape.begin());
   std::vector<Range> held{{0, whole.shape[0]}};

@@ -37,6 +37,9 @@ struct Cut {
 /// Part `index` of `size` elements split into `parts`: sizes differ by at most one, the larger ones first.
 Range split(std::int64_t size, int parts, int index);
 
+/// Of a tensor that files hold as one for each index of dim 0.
+inline constexpr std::int64_t kMostParts = 1 << 20;
+
 struct Placement {
   std::string name;                      ///< global name: "vit.encoder.layer.0.output.dense.weight"
   std::vector<std::int64_t> shape;       ///< of the full tensor
@@ -55,7 +58,7 @@ struct Placement {
   bool stored_transposed = false;
   /// The same files hold a tensor for each index of dim 0, such as an expert's, with this name, in which the index is
   /// in place of the '*'; "": they hold one tensor. Otherwise as stored_transposed, of which a tensor has one at most.
-  std::string stored_apart{};
+  std::string stored_unstacked{};
 
   /// A placement with the whole tensor on every rank.
   static Placement whole(std::string name, std::vector<std::int64_t> shape);
@@ -101,10 +104,10 @@ struct Slice {
   at::Tensor value;     ///< of shape placement.local_shape()
 };
 
-/// The slice as exported models hold it: itself, or those parts of a tensor with stored_apart of which the rank has
+/// The slice as exported models hold it: itself, or those parts of a tensor with stored_unstacked of which the rank has
 /// elements. Their values are views of the slice's.
 std::vector<Slice> stored_slices(const Slice& slice);
-/// Those of all slices.
+/// All slices as exported models hold them.
 std::vector<Slice> stored_slices(const std::vector<Slice>& slices);
 
 }  // namespace trireme::shard

@@ -97,8 +97,8 @@ class Mixture : public nn::Unary {
     declare("gate", gate, {experts, width}, nn::Init::normal(0, 0.2));
     declare("up", up, {experts, width, width}, nn::Init::normal(0, 0.2));
     declare("down", down, {experts, width, width}, nn::Init::normal(0, 0.2));
-    store_apart("up", "experts.*.up.weight");  // files hold an expert's weights by themselves
-    store_apart("down", "experts.*.down.weight");
+    store_unstacked("up", "experts.*.up.weight");  // files hold an expert's weights by themselves
+    store_unstacked("down", "experts.*.down.weight");
   }
   std::int64_t experts() const { return experts_; }
   // The weight of each expert for each sample: x [B, width] -> [B, experts].

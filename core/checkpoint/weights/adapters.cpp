@@ -113,7 +113,7 @@ static std::string existing_adapters(const std::string& folder_or_file) {
 void load_weights_and_adapters(const std::string& weights, const std::string& adapters,
                                std::vector<nn::Parameter> parameters, const std::string& head_prefix, const Log& log,
                                OtherTensors others) {
-  split_stored_apart(parameters, others.remote);
+  unstack_as_stored(parameters, others.remote);
   if (!weights.empty() && adapters.empty()) load_weights(weights, parameters, head_prefix, log, others);
   if (adapters.empty()) return;
   auto of_base = others;

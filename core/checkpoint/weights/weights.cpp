@@ -220,40 +220,39 @@ bool has_head(const std::string& folder_or_file, nn::Model& model, const std::st
   });
 }
 
-void split_stored_apart(std::vector<nn::Parameter>& parameters, std::vector<nn::Declaration>& remote) {
-  std::vector<nn::Parameter> here;
-  std::vector<nn::Declaration> elsewhere;
-  const auto add_elsewhere = [&](const shard::Placement& whole, const std::set<std::string>& except) {
+void unstack_as_stored(std::vector<nn::Parameter>& parameters, std::vector<nn::Declaration>& remote) {
+  std::vector<nn::Parameter> local;
+  std::vector<nn::Declaration> others;
+  const auto add_remote = [&](const shard::Placement& whole, const std::set<std::string>& except) {
     for (const auto& name : whole.stored_names())
       if (!except.contains(name))
-        elsewhere.push_back(
-            {name, shard::Placement::whole(name, {whole.shape.begin() + 1, whole.shape.end()}), {}, {}});
+        others.push_back({name, shard::Placement::whole(name, {whole.shape.begin() + 1, whole.shape.end()}), {}, {}});
   };
   for (auto& parameter : parameters) {
-    if (parameter.placement.stored_apart.empty()) {
-      here.push_back(std::move(parameter));
+    if (parameter.placement.stored_unstacked.empty()) {
+      local.push_back(std::move(parameter));
       continue;
     }
     std::set<std::string> parts;
     for (auto& [placement, value] : shard::stored_slices({parameter.placement, parameter.value})) {
       parts.insert(placement.name);
-      here.push_back({placement.name, std::move(value), std::move(placement)});
+      local.push_back({placement.name, std::move(value), std::move(placement)});
     }
-    add_elsewhere(parameter.placement, parts);
+    add_remote(parameter.placement, parts);
   }
   for (auto& parameter : remote) {
-    if (parameter.placement.stored_apart.empty())
-      elsewhere.push_back(std::move(parameter));
+    if (parameter.placement.stored_unstacked.empty())
+      others.push_back(std::move(parameter));
     else
-      add_elsewhere(parameter.placement, {});
+      add_remote(parameter.placement, {});
   }
-  parameters = std::move(here);
-  remote = std::move(elsewhere);
+  parameters = std::move(local);
+  remote = std::move(others);
 }
 
 void load_weights(const std::string& folder_or_file, std::vector<nn::Parameter> local_parameters,
                   const std::string& head_prefix, const Log& log, OtherTensors others) {
-  split_stored_apart(local_parameters, others.remote);
+  unstack_as_stored(local_parameters, others.remote);
   const auto path = find_weights(folder_or_file);
   const WeightsSource source(path);
   auto parameters = local_parameters;

@@ -54,7 +54,7 @@ struct OtherTensors {
 OtherTensors other_tensors(nn::Model& model);
 /// Replaces parameters by the parts in which files hold them (shard::stored_slices()); those parts of which this rank
 /// has no elements join `remote`, whose parameters are replaced alike.
-void split_stored_apart(std::vector<nn::Parameter>& parameters, std::vector<nn::Declaration>& remote);
+void unstack_as_stored(std::vector<nn::Parameter>& parameters, std::vector<nn::Declaration>& remote);
 
 /// Fills the parameters, which must be materialised, with their slices of the file's tensors, converted to their dtype.
 /// A tensor that the model needs but the file lacks is an error, as is a shape that the model does not convert. Under

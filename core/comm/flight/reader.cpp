@@ -9,7 +9,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
 #include "core/base/mapped_bytes.h"
 
@@ -23,7 +22,8 @@ struct Stat {
 
 Stat stat_of(int pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  const std::string text(std::istreambuf_iterator<char>(file), {});
+  std::string text;
+  std::getline(file, text, '\0');  // does not throw where the process ends meanwhile
   // The program's name is in parentheses, and may contain any.
   const char* at = std::strrchr(text.data(), ')');
   if (at == nullptr || at[1] == '\0') return {};

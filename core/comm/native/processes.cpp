@@ -10,6 +10,8 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 
+#include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <sstream>
 #include <string>
@@ -118,7 +120,8 @@ bool Process::has_ended() const {
     pollfd ended{descriptor.get(), POLLIN, 0};
     return poll(&ended, 1, 0) > 0;
   }
-  return start != 0 && flight::process_state(pid, start) == flight::ProcessState::gone;
+  if (start == 0) return kill(pid, 0) != 0 && errno == ESRCH;  // it could not be read, or had ended before
+  return flight::process_state(pid, start) == flight::ProcessState::gone;
 }
 
 Processes meet(const LaunchInfo& info, c10d::Store& store) {

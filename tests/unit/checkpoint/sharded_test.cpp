@@ -54,9 +54,9 @@ Layout flat(const Layout& layout, int parts) {
 
 /// Writes the tensor as ranks with this layout would.
 Manifest store(const std::string& folder, const Layout& layout, const at::Tensor& full, bool transposed,
-               const std::string& apart = "") {
+               const std::string& parts = "") {
   Manifest manifest;
-  ShardedTensor out{full.sizes().vec(), full.scalar_type(), transposed, apart, {}};
+  ShardedTensor out{full.sizes().vec(), full.scalar_type(), transposed, parts, {}};
   for (std::size_t rank = 0; rank < layout.size(); ++rank) {
     if (layout[rank].local_numel() == 0) continue;
     const auto file = fmt::format("weights-{:05d}-00.safetensors", rank);
@@ -289,9 +289,10 @@ TEST(Manifest, IsNotTrusted) {
       {"\"file\": \"w\"", "\"file\": \"v\"", "\"t\" is in \"v\", which is not among the files"},
       {"\"shape\": [4, 2]", "\"shape\": [4, 2, 1], \"stored_transposed\": true",
        "is stored transposed, but has 3 dims"},
-      {"\"shape\": [4, 2]", "\"shape\": [4, 2], \"stored_apart\": \"e.w\"", "cannot be stored apart as \"e.w\""},
-      {"\"shape\": [4, 2]", "\"shape\": [4, 2], \"stored_apart\": \"e.*\", \"stored_transposed\": true",
-       "cannot be stored apart as \"e.*\""},
+      {"\"shape\": [4, 2]", "\"shape\": [4, 2], \"stored_unstacked\": \"e.w\"",
+       "cannot be stored as parts named \"e.w\""},
+      {"\"shape\": [4, 2]", "\"shape\": [4, 2], \"stored_unstacked\": \"e.*\", \"stored_transposed\": true",
+       "cannot be stored as parts named \"e.*\""},
   };
   for (const auto& [from, to, says] : rows) {
     auto text = good;

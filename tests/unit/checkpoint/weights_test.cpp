@@ -231,7 +231,7 @@ TEST(Weights, DeeperThanTheModel) {
 TEST(Weights, TensorsThatAreStoredApart) {
   const auto full = at::arange(72, at::kDouble).view({3, 4, 6});
   auto whole = shard::Placement::whole("m.up", {3, 4, 6});
-  whole.stored_apart = "m.experts.*.up";
+  whole.stored_unstacked = "m.experts.*.up";
   const auto other = shard::Placement::whole("m.gate", {2});
   const auto flat = [](shard::Placement of, std::int64_t begin, std::int64_t end) {
     of.flat = shard::Range{begin, end};

@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -30,7 +31,7 @@ nn::DataSpec sentences() {
 }
 
 Options resolved(Options options = {}) {
-  resolve(options, sentences());
+  Kind().resolve(&options, sentences());
   return options;
 }
 /// The options with one that `key` names, as in [model].
@@ -38,6 +39,8 @@ Options with(const char* key, const FieldValue& value, Options options = {}) {
   fields().find(key)->set(&options, value);
   return options;
 }
+
+std::unique_ptr<nn::Model> make(const Options& options) { return Kind().make(&options); }
 
 Options golden_options() {
   Options options;
@@ -49,7 +52,8 @@ TEST(Gpt2, PresetsHaveTheNumbersOfParametersOfThePublishedModels) {
   const std::vector<std::pair<const char*, std::int64_t>> sizes{
       {"small", 124439808}, {"medium", 354823168}, {"large", 774030080}, {"xl", 1557611200}};
   for (const auto& [size, parameters] : sizes) {
-    Gpt2 model(resolved(with("size", std::string(size))));
+    const auto made = make(resolved(with("size", std::string(size))));
+    auto& model = *made;
     EXPECT_EQ(nn::parameter_count(model), parameters) << size;
   }
   EXPECT_EQ(*resolved().hidden_size, 768);
@@ -86,8 +90,9 @@ TEST(Gpt2, ConfigJson) {
 }
 
 TEST(Gpt2, LayersBeforeResidualSumsStartSmaller) {
-  Gpt2 model(resolved(
+  const auto made = make(resolved(
       with("size", std::string("tiny"), with("num_layers", std::int64_t{8}, with("vocab_size", std::int64_t{50})))));
+  auto& model = *made;
   nn::materialize(model, 3, at::kDouble, at::kCPU);
   for (const auto& p : nn::parameters(model)) {
     if (p.value.dim() != 2) continue;
@@ -98,7 +103,8 @@ TEST(Gpt2, LayersBeforeResidualSumsStartSmaller) {
 
 /// Loads weights into a new model, and expects the golden ones. Returns what was logged.
 std::string load_golden(const std::string& file) {
-  Gpt2 model(golden_options());
+  const auto made = make(golden_options());
+  auto& model = *made;
   nn::materialize(model, 1, at::kDouble, at::kCPU);
   const auto parameters = nn::parameters(model);
   auto* lines = std::tmpfile();
@@ -114,7 +120,8 @@ std::string load_golden(const std::string& file) {
 }
 
 TEST(Gpt2, AnExportedFileIsHuggingFaces) {
-  Gpt2 model(golden_options());
+  const auto made = make(golden_options());
+  auto& model = *made;
   nn::materialize(model, 1, at::kDouble, at::kCPU);
   const auto parameters = nn::parameters(model);
   checkpoint::load_weights(kGolden, parameters, "", Log(1), checkpoint::other_tensors(model));
