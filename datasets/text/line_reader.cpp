@@ -64,16 +64,17 @@ std::optional<std::string_view> LineReader::next() {
 }
 
 nlohmann::json parse_object(const LineReader& in, std::string_view line, const std::string& like) {
-  nlohmann::json object;
-  std::string problem = "not a JSON object";
-  try {
-    object = parse_json(line);
-  } catch (const nlohmann::json::exception& error) {
-    problem = fmt::format("the object of this line, {}", json_problem(error));
-  }
-  if (!object.is_object())
+  const auto fail = [&](const std::string& problem) {
     fail_at_line(in.path(), in.number(), fmt::format("{}; each line holds one, as {}", problem, like));
-  return object;
+  };
+  try {
+    auto object = parse_json(line);
+    if (!object.is_object()) fail("not a JSON object");
+    return object;
+  } catch (const nlohmann::json::exception& error) {
+    fail(fmt::format("the object of this line, {}", json_problem(error)));
+    throw;
+  }
 }
 
 }  // namespace trireme::datasets
