@@ -66,7 +66,7 @@ TEST(Layer, IsOnTheMetaDeviceUntilItHasStorage) {
   EXPECT_TRUE(linear.weight.requires_grad());
   EXPECT_TRUE(linear.bias.is_leaf() && !linear.bias.requires_grad());
   EXPECT_TRUE(at::equal(linear.forward(at::ones({1, 3}, f64()), {}), at::ones({1, 2}, f64()) * 5));
-  EXPECT_THROW(linear.set_storage("scale", value), LogicError);
+  EXPECT_THROW(linear.set_storage("scale", value), UsageError);
 }
 
 TEST(Replaceable, CallsItsOwnFunctionOrTheReplacement) {
