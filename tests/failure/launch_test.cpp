@@ -73,7 +73,7 @@ TEST(Launch, ForwardsWholeLines) {
   const auto dripping =
       launch_script(2, await +
                            "[ $RANK = 1 ] && { await c; echo whole; : >d; exit; }; for i in $(seq 8); do printf .; "
-                           "sleep 0.1; done; : >c; await d; printf .");
+                           "sleep 0.1; done; : >c; await d; sleep 1; printf .");
   EXPECT_NE(dripping.out.find(".\nwhole\n."), std::string::npos) << dripping.out;
   EXPECT_EQ(launch_script(2, "yes | head -c 300000").out.size(), 600000U);
 }
