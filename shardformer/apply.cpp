@@ -53,12 +53,11 @@ void for_each(nn::Model& model, const std::vector<nn::PolicyRow>& rows, const Re
 }
 
 /// Throws what a function of a role's has thrown, in a catch block: as a ConfigError that names the role, the layer and
-/// `doing`, unless it is an error of another cause, such as a lost rank, no memory, or a GPU that fails.
+/// `doing`, unless it has another cause.
 [[noreturn]] void rethrow_from_role(const nn::PolicyRow& row, const nn::Layer& layer, const std::string& doing) {
-  const auto verdict = verdict_on(std::current_exception());
-  if (!verdict.unexpected && verdict.exit_code != static_cast<int>(ExitCode::config)) throw;
-  if (verdict.message.find("CUDA error") != std::string::npos) throw;
-  throw ConfigError(fmt::format("the role \"{}\" of \"{}\": {}: {}", row.role, layer.path(), doing, verdict.message));
+  const auto mistake = mistake_of_extension(std::current_exception());
+  if (!mistake) throw;
+  throw ConfigError(fmt::format("the role \"{}\" of \"{}\": {}: {}", row.role, layer.path(), doing, *mistake));
 }
 
 /// The result of a function of a role's, an extension's perhaps. @throws as rethrow_from_role()

@@ -64,4 +64,11 @@ Verdict verdict_on(const std::exception_ptr& error) {
   }
 }
 
+std::optional<std::string> mistake_of_extension(const std::exception_ptr& error) {
+  const auto verdict = verdict_on(error);
+  const bool has_other_cause = !verdict.unexpected && verdict.exit_code != static_cast<int>(ExitCode::config);
+  if (has_other_cause || verdict.message.find("CUDA error") != std::string::npos) return std::nullopt;
+  return verdict.message;
+}
+
 }  // namespace trireme

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <exception>
+#include <optional>
 #include <string>
 
 namespace trireme {
@@ -14,5 +15,9 @@ struct Verdict {
 
 /// Handles Trireme's exceptions, LibTorch's (without the backtrace) and the standard library's.
 Verdict verdict_on(const std::exception_ptr& error);
+
+/// The message of what a function of an extension has thrown, if the function may be its cause; nullopt for an error of
+/// another cause, such as a lost rank, no memory or a GPU that fails.
+std::optional<std::string> mistake_of_extension(const std::exception_ptr& error);
 
 }  // namespace trireme

@@ -39,11 +39,11 @@ void Layer::store_unstacked(const std::string& name, const std::string& pattern)
 
 Layer::Declared& Layer::find(const std::string& name) {
   const auto found = std::find_if(declared_.begin(), declared_.end(), [&](const auto& d) { return d.name == name; });
+  if (found != declared_.end()) return *found;
   std::vector<std::string> known;
   for (const auto& declared : declared_) known.push_back(declared.name);
-  TRIREME_REQUIRE(found != declared_.end(), "the layer \"{}\" declares no parameter \"{}\" (known: {})", path_, name,
-                  text::join(known));
-  return *found;
+  throw UsageError(
+      fmt::format("the layer \"{}\" declares no parameter \"{}\" (known: {})", path_, name, text::join(known)));
 }
 
 void Layer::cut(const std::string& name, std::int64_t dim, std::vector<shard::Range> ranges, const std::string& axis) {

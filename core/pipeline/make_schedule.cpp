@@ -33,15 +33,15 @@ static std::string size_text(int ranks, int chunks, int microbatches) {
                      text::quantity(chunks, "chunk"), microbatches, microbatches == 1 ? "" : "es");
 }
 
-/// What the plan's function returns. @throws ConfigError for what it throws, but for errors of Trireme's and of memory
+/// What the plan's function returns. @throws ConfigError for what it throws, unless that has another cause
 static Schedule call(const Plan& plan, const ScheduleKind& kind, int ranks, int microbatches, int chunks) try {
   return kind.make(ranks, microbatches, chunks);
 } catch (...) {
-  const auto verdict = verdict_on(std::current_exception());
-  if (!verdict.unexpected && verdict.exit_code != static_cast<int>(ExitCode::config)) throw;
+  const auto mistake = mistake_of_extension(std::current_exception());
+  if (!mistake) throw;
   throw ConfigError(
       fmt::format("the function that makes the schedule {} has failed for {}: {}; choose another schedule",
-                  plan.schedule, size_text(ranks, chunks, microbatches), verdict.message));
+                  plan.schedule, size_text(ranks, chunks, microbatches), *mistake));
 }
 
 Schedule make_schedule(const Plan& plan, int ranks, int microbatches) {
