@@ -25,7 +25,7 @@ kernels.staging|45|copies to and from the host|gpu_test staging
 host_sync|60|no host synchronisation in a step|gpu_test sync
 precisions|60|every precision trains|precisions
 layouts.first|90|8 layouts against the CPU, float64|verify fp64 "${first_layouts[@]}"
-nccl.comm|60|every collective over NCCL, 2 ranks|over_nccl 2 "$tests/comm_test" ${dry:+--gtest_filter=Collectives.all_*}
+nccl.comm|75|every collective over NCCL, 2 ranks|over_nccl 2 "$tests/comm_test" ${dry:+--gtest_filter=Collectives.all_*}
 nccl.dp2_zero3|45|dp 2, zero 3 over NCCL against one rank|nccl_layout dp=2,zero=3
 nccl.tp2_pp2_zbv|60|tp 2, pp 2, zbv over NCCL against one rank|nccl_layout tp=2,pp=2,schedule=zbv
 speed.bf16|60|ViT-B/16, batch 256, bf16 by autocast|speed base 256 bf16
@@ -200,7 +200,7 @@ sanitizer() {  # TOOL
 
 # --- speed ------------------------------------------------------------------------------------------------------------
 kernel_speed() {
-  local precisions=(fp32 bf16) dropouts=(0 0.1) sizes=(100 256 base) precision dropout line
+  local precisions=(fp32 bf16) dropouts=(0 0.1) sizes=(20 256 base) precision dropout line
   [ -z "$dry" ] || { precisions=(fp32); dropouts=(0.1); sizes=(1 1 tiny); }
   for precision in "${precisions[@]}"; do
     for dropout in "${dropouts[@]}"; do

@@ -33,7 +33,7 @@ class Transport {
   [[nodiscard]] virtual std::string name() const = 0;
   /// Gives `group`, this rank's group of a partition of the world, a backend of this transport. Collective over the
   /// world. `ranks`: world ranks in group order. On a rank that is in no group, `group` is null and `ranks` empty.
-  /// @throws CommError.
+  /// @throws CommError, on every rank when the members of a group pass different lists.
   virtual void join(c10d::ProcessGroup* group, const std::vector<int>& ranks, const std::string& axis) = 0;
   /// Called after the first step: operations no longer have the time of a group's first one.
   virtual void end_first_step() {}
@@ -61,6 +61,7 @@ std::unique_ptr<CpuTransport> start_native(const LaunchInfo& info, c10d::Store& 
 
 struct NcclOptions {
   OperationSettings settings;
+  int rank, size;  ///< of the world
   c10::Device device;
   c10::intrusive_ptr<c10d::Store> store;  ///< in which the ranks meet
 };

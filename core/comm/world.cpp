@@ -186,7 +186,8 @@ std::unique_ptr<World> World::start(const LaunchInfo& info, const WorldOptions& 
   std::string name;
   if (topology.backend == Backend::nccl) {
     if (!store) store = store_by(*cpu, info, settings.first);
-    nccl = library->start_nccl({.settings = settings, .device = device, .store = store});
+    nccl = library->start_nccl(
+        {.settings = settings, .rank = info.rank, .size = info.size, .device = device, .store = store});
     name = nccl->name();
   } else {
     if (!cpu) cpu = start_native(info, *store, settings);

@@ -71,6 +71,7 @@ class World {
   virtual Group make_group(const std::vector<int>& ranks, const std::string& axis) = 0;
   /// Makes this rank's group of a partition of the world. `mine`: the list of its members, including this rank, the
   /// same on each of them. Collective over ALL ranks, at the cost of one group, because all parts are made at once.
+  /// @throws CommError on every rank when members of a group pass different lists.
   virtual Group partition(const std::vector<int>& mine, const std::string& axis) = 0;
   /// To be called once, after the first step: from then on operations over NCCL have the timeout of WorldOptions,
   /// before that the longer one of the two.

@@ -56,7 +56,7 @@ GpuPass train(c10::Device device, const at::Tensor& x, const std::shared_ptr<Act
   meter.reset();
   for (int step = 0; step < 3; ++step) model.forward({x * (step + 1)}, {}, run).at(0).square().sum().backward();
   GpuPass result{{}, meter.peak()};
-  for (auto& p : parameters(model)) result.gradients.push_back(p.value.grad());
+  for (auto& p : parameters(model)) result.gradients.push_back(p.value.grad().cpu());
   return result;
 }
 

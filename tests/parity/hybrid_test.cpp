@@ -149,8 +149,8 @@ TEST(HybridRules, AUsersCriterionGetsCompleteLogits) {
 
 /// Claims to take sharded logits, but reads them itself.
 struct Liar : Task {
-  at::Tensor loss(const nn::Tensors& outputs, const data::Batch& batch, const LossOptions&) const override {
-    return nn::cross_entropy(outputs.front(), batch.targets[nn::kLabels]);
+  at::Tensor loss(const nn::Tensors& outputs, const data::Batch&, const LossOptions&) const override {
+    return outputs.front().square().mean();
   }
   bool takes_sharded_logits() const override { return true; }
 };

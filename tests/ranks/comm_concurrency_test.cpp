@@ -170,7 +170,7 @@ TEST(C10d, futures_complete_by_themselves_and_yield_the_tensors) {
   EXPECT_TRUE(same(chained->value().toTensor(), at::full({3'000'000}, 0.5f * static_cast<float>(group.size()), on())));
   auto work = process_group->allreduce(first);
   work->wait();
-  EXPECT_TRUE(work->isSuccess());
+  EXPECT_TRUE(over_nccl() || work->isSuccess());  // NCCL has deprecated the question
   EXPECT_TRUE(work->getFuture()->completed());
   EXPECT_TRUE(same(first[0], at::full({5}, static_cast<float>(group.size() * group.size()), on())));
 }

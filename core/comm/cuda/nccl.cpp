@@ -11,9 +11,11 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/NCCLUtils.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -26,6 +28,8 @@
 #include "core/base/error.h"
 #include "core/comm/fingerprint.h"
 #include "core/comm/flight/recorder.h"
+#include "core/comm/meeting.h"
+#include "core/comm/partition.h"
 #include "core/comm/transport.h"
 
 namespace trireme::comm {
@@ -207,6 +211,7 @@ class NcclTransport final : public Transport {
 
   void join(c10d::ProcessGroup* group, const std::vector<int>& ranks, const std::string& axis) override {
     const int made = groups_++;  // incremented on every rank, so the number is the same on all
+    check_members(made, ranks, axis);
     if (group == nullptr) return;
     const auto prefix = fmt::format("{}/{}/{}", axis, made, ranks.front());
     auto settings = c10d::ProcessGroupNCCL::Options::create();
@@ -242,6 +247,18 @@ class NcclTransport final : public Transport {
   void abort(int) noexcept override {}  // torchrun's agent or mpirun ends the other ranks
 
  private:
+  void check_members(int made, const std::vector<int>& ranks, const std::string& axis) const {
+    const auto sum = [](const std::vector<std::string>& marks) {
+      std::uint64_t total = 0;
+      for (const auto& mark : marks) total += std::stoull(mark);
+      return std::to_string(total);
+    };
+    const auto mine = static_cast<std::uint64_t>(partition_mark(options_.rank, ranks, axis));
+    if (decide_by_store(*options_.store, options_.rank, options_.size, fmt::format("members/{}/", made),
+                        std::to_string(mine), sum) != "0")
+      throw contradictory_members(ranks, axis);
+  }
+
   NcclOptions options_;
   int exceptions_at_start_ = std::uncaught_exceptions();
   std::shared_ptr<CompletionPoll> poll_;

@@ -1,8 +1,6 @@
 #include "core/comm/engine/engine_transport.h"
 
 #include <ATen/ops/zeros.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -12,7 +10,7 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/random.h"
+#include "core/comm/partition.h"
 
 namespace trireme::comm::engine {
 namespace {
@@ -87,28 +85,17 @@ class EngineTransport::Channels {
   std::size_t agree(const std::vector<int>& ranks, const std::string& axis) {
     auto sums = at::zeros({1 + static_cast<std::int64_t>(slots_.size())}, at::kLong);
     auto* const sum = sums.mutable_data_ptr<std::int64_t>();
-    sum[0] = mark(ranks, axis);
+    sum[0] = partition_mark(world_.rank, ranks, axis);
     for (std::size_t i = 0; i < slots_.size(); ++i) sum[1 + i] = claim(slots_[i], ranks);
     std::vector<at::Tensor> tensors{sums};
     c10d::AllreduceOptions options;
     options.asyncOp = false;
     agreement_->allreduce(tensors, options)->wait();
-    if (sum[0] != 0)
-      throw CommError(fmt::format("group {}: the ranks passed different lists of members; this rank passed [{}]", axis,
-                                  fmt::join(ranks, ", ")));
+    if (sum[0] != 0) throw contradictory_members(ranks, axis);
     for (std::size_t i = 0; i < slots_.size(); ++i)
       if (sum[1 + i] == 0) return i;
     slots_.emplace_back().ranks = ranks;
     return slots_.size() - 1;
-  }
-
-  /// If all members of a group pass the same list, their marks add up to zero. So a wrong list becomes an error on
-  /// every rank instead of a hang.
-  std::int64_t mark(const std::vector<int>& ranks, const std::string& axis) const {
-    if (ranks.empty()) return 0;
-    const auto hash = random::hash(fmt::format("{} {}", axis, fmt::join(ranks, " ")));
-    const bool first = ranks.front() == world_.rank;
-    return static_cast<std::int64_t>(first ? hash * (ranks.size() - 1) : ~hash + 1);
   }
 
   /// Summed over the world, this is zero when the slot can be reused for a partition in which this rank is in the group
