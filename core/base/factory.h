@@ -66,7 +66,10 @@ class Factory<Made(Arguments...)> {
   explicit operator bool() const { return make_ != nullptr; }
   Made operator()(Arguments... arguments) const {
     TRIREME_REQUIRE(make_ != nullptr, "a factory is empty: nothing was selected");
-    return make_(options_.get(), std::forward<Arguments>(arguments)...);
+    auto made = make_(options_.get(), std::forward<Arguments>(arguments)...);
+    if constexpr (requires { made == nullptr; })
+      TRIREME_REQUIRE(made != nullptr, "the function that makes \"{}\" returned nothing", name_);
+    return made;
   }
   [[nodiscard]] const std::string& name() const { return name_; }
   /// The table of its options; without rows when it has none.

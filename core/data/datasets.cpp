@@ -9,7 +9,12 @@ const char* name_of(Split split) {
 
 Datasets open(DatasetFactory& source, const OpenContext& context) {
   config::check_own_options(source);
-  return source(context);
+  auto data = source(context);
+  for (const auto split : {Split::train, Split::validation})
+    TRIREME_REQUIRE(data.of(split) != nullptr,
+                    "the data set \"{}\" was opened without {} samples; only test may be left out", source.name(),
+                    name_of(split));
+  return data;
 }
 
 FileSamples open_files(DatasetFactory& source, const OpenContext& context, const std::vector<std::string>& paths) {

@@ -47,8 +47,10 @@ ChosenModel choose_model(const RunConfig& config, const LoadedWeights& weights,
                      .policy = kind->policy(options.get()),
                      .options = record_of(config, task)};
   if (config.lora) source.options.merge(adapter_options(*config.lora));
-  source.make = [kind, options, lora = config.lora, policy = source.policy, roles = config.kinds.roles] {
+  source.make = [kind, options, name = config.model.name, lora = config.lora, policy = source.policy,
+                 roles = config.kinds.roles] {
     std::shared_ptr<nn::Model> model = kind->make(options.get());
+    TRIREME_REQUIRE(model != nullptr, "the function that makes the model \"{}\" returned nothing", name);
     if (lora) add_adapters(*model, *lora, kind->head_prefix(), policy, roles);
     return model;
   };

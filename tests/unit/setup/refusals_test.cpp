@@ -421,6 +421,23 @@ TEST_F(Refusals, OfAnUnknownRole) {
                  kinds);
 }
 
+// What an extension's functions leave out is said by the name under which they are chosen.
+TEST_F(Refusals, OfFunctionsThatReturnNothing) {
+  struct Nothing : models::vit::Kind {
+    [[nodiscard]] std::unique_ptr<nn::Model> make(const void*) const override { return nullptr; }
+  };
+  auto kinds = builtin_kinds();
+  kinds.models = decltype(kinds.models)("model");
+  kinds.models.add("vit", std::make_shared<Nothing>());
+  expect_refused({{{"parallel.dp=1"}, "the function that makes the model \"vit\" returned nothing", 1}}, {}, kinds);
+  using data::testing_tools::message_of;
+  const Factory<std::unique_ptr<int>()> task("own_task", [] { return std::unique_ptr<int>(); });
+  EXPECT_EQ(message_of<UsageError>([&] { task(); }), "the function that makes \"own_task\" returned nothing");
+  data::DatasetFactory splits("own_data", [](const data::OpenContext&) { return data::Datasets(); });
+  EXPECT_EQ(message_of<UsageError>([&] { data::open(splits, {}); }),
+            "the data set \"own_data\" was opened without train samples; only test may be left out");
+}
+
 template <class O>
 std::string configured_with(const O& options) {
   const auto plugin = load_plugin(options);
