@@ -19,22 +19,11 @@ namespace {
 UChar32 code_point(char32_t c) { return static_cast<UChar32>(c); }
 
 const icu::Normalizer2& normalizer(NormalForm form) {
+  const bool compatible = form == NormalForm::nfkc || form == NormalForm::nfkd;
+  const bool composed = form == NormalForm::nfc || form == NormalForm::nfkc;
   UErrorCode status = U_ZERO_ERROR;
-  const icu::Normalizer2* found = nullptr;
-  switch (form) {
-    case NormalForm::nfc:
-      found = icu::Normalizer2::getNFCInstance(status);
-      break;
-    case NormalForm::nfd:
-      found = icu::Normalizer2::getNFDInstance(status);
-      break;
-    case NormalForm::nfkc:
-      found = icu::Normalizer2::getNFKCInstance(status);
-      break;
-    case NormalForm::nfkd:
-      found = icu::Normalizer2::getNFKDInstance(status);
-      break;
-  }
+  const auto* found = icu::Normalizer2::getInstance(nullptr, compatible ? "nfkc" : "nfc",
+                                                    composed ? UNORM2_COMPOSE : UNORM2_DECOMPOSE, status);
   TRIREME_CHECK(U_SUCCESS(status) && found != nullptr, "ICU has no normal forms: {}", u_errorName(status));
   return *found;
 }
