@@ -31,14 +31,8 @@ const icu::Normalizer2& normalizer(NormalForm form) {
 }  // namespace
 
 std::optional<std::size_t> invalid_byte(std::string_view text) {
-  const auto size = static_cast<std::int64_t>(text.size());
-  for (std::int64_t at = 0; at < size;) {
-    const auto begin = at;
-    UChar32 c = 0;
-    U8_NEXT(text.data(), at, size, c);
-    if (c < 0) return static_cast<std::size_t>(begin);
-  }
-  return std::nullopt;
+  const auto valid = text::utf8_prefix(text);
+  return valid == text.size() ? std::nullopt : std::optional(valid);
 }
 
 std::string repaired(std::string_view text) {
