@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -92,11 +91,9 @@ Newest newest_checkpoint(const fs::path& run) {
     const auto name = entry.path().filename().string();
     constexpr std::string_view kPrefix = "step-";
     if (!name.starts_with(kPrefix)) continue;
-    std::int64_t step = -1;
-    const auto* end = name.data() + name.size();
-    const auto read = std::from_chars(name.data() + kPrefix.size(), end, step);
-    if (read.ec != std::errc() || read.ptr != end || step <= newest.step) continue;  // skips ".tmp" and ".aside"
-    newest = {entry.path(), step};
+    const auto step = text::integer(std::string_view(name).substr(kPrefix.size()));
+    if (!step || *step <= newest.step) continue;  // skips ".tmp" and ".aside"
+    newest = {entry.path(), *step};
   }
   return newest;
 }

@@ -21,31 +21,6 @@
 
 namespace trireme::datasets {
 
-/// The rules between the keys of images.
-template <class T>
-Fields<T>& add_image_rules(Fields<T>& table, std::optional<std::int64_t> default_size) {
-  return table
-      .rule([](const T& o, const CheckedSection& section) {
-        if (o.crop_scale[0] > o.crop_scale[1])
-          section.fail("crop_scale", "must be the smaller fraction first, then the larger");
-      })
-      .rule([default_size](const T& o, const CheckedSection& section) {
-        if (!o.resize_shorter || !(o.image_size || default_size)) return;
-        const auto size = o.image_size ? *o.image_size : nn::ImageSize(*default_size);
-        if (*o.resize_shorter < size.longer())  // an image may be upright or wide
-          section.fail("resize_shorter",
-                       fmt::format("is less than {}image_size = {}, the size that is cut out of the resized image; "
-                                   "raise it, or lower image_size",
-                                   size.is_square() ? "" : "the longer side of ", size.text()));
-      })
-      .rule([](const T& o, const CheckedSection& section) {
-        if (o.rand_augment == 0 && o.rand_augment_magnitude != ImageOptions{}.rand_augment_magnitude)
-          section.fail(
-              "rand_augment_magnitude",
-              "has no effect with rand_augment = 0; remove it, or set rand_augment to the number of operations");
-      });
-}
-
 template <class T>
 Fields<T>& require_path(Fields<T>& table) {
   return table.rule([name = table.choice](const T& o, const CheckedSection& section) {
@@ -77,7 +52,7 @@ Fields<T>& add_image_fields(Fields<T>& table, std::optional<std::int64_t> defaul
   };
   const auto size_text =
       default_size ? fmt::format("{}.", *default_size) : std::string("the size in the file, which is never changed.");
-  table
+  return table
       .add("image_size", &O::image_size,
            "Images are resized to this many pixels: 224 for a square of 224 x 224, or [height, width] such as [192, "
            "256]. Unset: " +
@@ -120,8 +95,27 @@ Fields<T>& add_image_fields(Fields<T>& table, std::optional<std::int64_t> defaul
            "Replace a box of each training image by that of the next one of its batch, and mix their labels by area; "
            "alpha as for mixup, such as 1. With both, each image takes one of them with a probability of one half. 0: "
            "none.",
-           {.min = 0, .max = 1000});
-  return add_image_rules(table, default_size);
+           {.min = 0, .max = 1000})
+      // The rules between the keys of images.
+      .rule([](const T& o, const CheckedSection& section) {
+        if (o.crop_scale[0] > o.crop_scale[1])
+          section.fail("crop_scale", "must be the smaller fraction first, then the larger");
+      })
+      .rule([default_size](const T& o, const CheckedSection& section) {
+        if (!o.resize_shorter || !(o.image_size || default_size)) return;
+        const auto size = o.image_size ? *o.image_size : nn::ImageSize(*default_size);
+        if (*o.resize_shorter < size.longer())  // an image may be upright or wide
+          section.fail("resize_shorter",
+                       fmt::format("is less than {}image_size = {}, the size that is cut out of the resized image; "
+                                   "raise it, or lower image_size",
+                                   size.is_square() ? "" : "the longer side of ", size.text()));
+      })
+      .rule([](const T& o, const CheckedSection& section) {
+        if (o.rand_augment == 0 && o.rand_augment_magnitude != ImageOptions{}.rand_augment_magnitude)
+          section.fail(
+              "rand_augment_magnitude",
+              "has no effect with rand_augment = 0; remove it, or set rand_augment to the number of operations");
+      });
 }
 
 /// The transform of a split; only the train split is augmented, so the others can be cached fully preprocessed.

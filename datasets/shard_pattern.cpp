@@ -4,10 +4,8 @@
 #include <glob.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <filesystem>
-#include <optional>
 #include <string_view>
 
 #include "core/base/error.h"
@@ -32,20 +30,13 @@ struct ShardPattern {
                               pattern.endings.front(), pattern.endings.front()));
 }
 
-std::optional<std::int64_t> number_of(std::string_view digits) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
-  if (error != std::errc() || end != digits.data() + digits.size() || value < 0) return std::nullopt;
-  return value;
-}
-
 /// The alternatives in one pair of braces: "0000..0146" or "a,b".
 std::vector<std::string> alternatives(const std::string& braces, const ShardPattern& pattern) {
   std::vector<std::string> out;
   if (const auto dots = braces.find(".."); dots != braces.npos) {
     const auto from = std::string_view(braces).substr(0, dots), to = std::string_view(braces).substr(dots + 2);
-    const auto first = number_of(from), last = number_of(to);
-    if (!first || !last || *first > *last || *last - *first >= kMostShards)
+    const auto first = text::integer(from), last = text::integer(to);
+    if (!first || !last || *first < 0 || *first > *last || *last - *first >= kMostShards)
       refuse_pattern(pattern, fmt::format("{{{}}} is no range of numbers", braces));
     const auto width = from.starts_with('0') ? std::max(from.size(), to.size()) : 1;
     for (auto number = *first; number <= *last; ++number) out.push_back(fmt::format("{:0{}}", number, width));

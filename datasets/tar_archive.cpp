@@ -122,10 +122,8 @@ void TarReader::read_pax(std::string_view records, Extension& to) const {
     const auto key = record.substr(0, equals), value = record.substr(equals + 1);
     if (key == "path") to.name = std::string(value);
     if (key != "size") continue;
-    std::int64_t size = 0;
-    const auto parsed = std::from_chars(value.data(), value.data() + value.size(), size);
-    if (parsed.ec != std::errc() || parsed.ptr != value.data() + value.size()) damaged("damaged pax header");
-    to.size = size;
+    to.size = text::integer(value);
+    if (!to.size) damaged("damaged pax header");
   }
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -120,12 +119,11 @@ class ShardBuilder {
       const auto last = digits.find_last_not_of(" \t\r\n");
       digits = digits.substr(0, last == digits.npos ? 0 : last + 1);
       digits.remove_prefix(std::min(digits.find_first_not_of(" \t\r\n"), digits.size()));
-      std::int64_t label = 0;
-      const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), label);
-      if (error != std::errc() || end != digits.data() + digits.size())
+      const auto label = text::integer(digits);
+      if (!label)
         refuse(fmt::format("its .cls is \"{}\" instead of the number of a class",
                            text::printable(std::string(digits.substr(0, 40)))));
-      return label;
+      return *label;
     }
     if (sample_.json) {
       const auto content = json_of_sample();

@@ -19,22 +19,11 @@ namespace {
 UChar32 code_point(char32_t c) { return static_cast<UChar32>(c); }
 
 const icu::Normalizer2& normalizer(NormalForm form) {
+  const bool compatible = form == NormalForm::nfkc || form == NormalForm::nfkd;
+  const bool composed = form == NormalForm::nfc || form == NormalForm::nfkc;
   UErrorCode status = U_ZERO_ERROR;
-  const icu::Normalizer2* found = nullptr;
-  switch (form) {
-    case NormalForm::nfc:
-      found = icu::Normalizer2::getNFCInstance(status);
-      break;
-    case NormalForm::nfd:
-      found = icu::Normalizer2::getNFDInstance(status);
-      break;
-    case NormalForm::nfkc:
-      found = icu::Normalizer2::getNFKCInstance(status);
-      break;
-    case NormalForm::nfkd:
-      found = icu::Normalizer2::getNFKDInstance(status);
-      break;
-  }
+  const auto* found = icu::Normalizer2::getInstance(nullptr, compatible ? "nfkc" : "nfc",
+                                                    composed ? UNORM2_COMPOSE : UNORM2_DECOMPOSE, status);
   TRIREME_CHECK(U_SUCCESS(status) && found != nullptr, "ICU has no normal forms: {}", u_errorName(status));
   return *found;
 }
@@ -42,14 +31,8 @@ const icu::Normalizer2& normalizer(NormalForm form) {
 }  // namespace
 
 std::optional<std::size_t> invalid_byte(std::string_view text) {
-  const auto size = static_cast<std::int64_t>(text.size());
-  for (std::int64_t at = 0; at < size;) {
-    const auto begin = at;
-    UChar32 c = 0;
-    U8_NEXT(text.data(), at, size, c);
-    if (c < 0) return static_cast<std::size_t>(begin);
-  }
-  return std::nullopt;
+  const auto valid = text::utf8_prefix(text);
+  return valid == text.size() ? std::nullopt : std::optional(valid);
 }
 
 std::string repaired(std::string_view text) {

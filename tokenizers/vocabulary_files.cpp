@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <string_view>
 
@@ -69,11 +68,10 @@ AddedTokens read_added_tokens(const TokenizerFiles& files, const TokenizerConfig
   std::map<std::int64_t, JsonView> by_id;
   if (!stored.is_null())
     for (const auto& member : stored.object().items()) {
-      std::int64_t id = 0;
       const auto& key = member.key();
-      const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
-      if (error != std::errc() || end != key.data() + key.size()) stored.refuse(fmt::format("\"{}\" is no id", key));
-      by_id.emplace(id, stored.find(key));
+      const auto id = text::integer(key);
+      if (!id) stored.refuse(fmt::format("\"{}\" is no id", key));
+      by_id.emplace(*id, stored.find(key));
     }
   for (const auto& [id, token] : by_id) out.add(token, id);
   for (const auto& name : config.named_tokens()) special.push_back(name);

@@ -49,10 +49,11 @@ std::string first_libtorch(const std::string& pattern) {
   return folder;
 }
 
-/// A folder that may contain LibTorch, or a pattern of such folders.
+/// The location of LibTorch and how it was found, for messages; before the search, where it may be.
 struct Place {
-  std::string pattern, source;
-  bool linked = false;
+  std::string folder;   ///< contains lib/libtorch_cpu.so; before the search, may, or is a pattern of such folders
+  std::string source;   ///< how it was found, as text
+  bool linked = false;  ///< the run path of the programs points there
 };
 
 std::vector<Place> places(const std::string& prefix) {
@@ -85,7 +86,7 @@ std::string remedy() {
 }
 
 /// "" if the version is the one that Trireme was built with, else a description of it.
-std::string mismatch(const LibTorch& torch) {
+std::string mismatch(const Place& torch) {
   const auto version = version_of(torch.folder);
   if (version == kVersion) return "";
   return fmt::format("{} ({}) is LibTorch {}", torch.folder, torch.source,
@@ -94,6 +95,36 @@ std::string mismatch(const LibTorch& torch) {
 
 [[noreturn]] void refuse_libtorch(const std::string& others) {
   throw ConfigError(fmt::format("{}, but Trireme {} needs {}: {}", others, TRIREME_VERSION, kVersion, remedy()));
+}
+
+/// Search order: the environment variable TRIREME_TORCH; the LibTorch that this build or installation was linked with
+/// (a bundle has none); the torch package of the active Python environment, else of the first python3 on PATH;
+/// `libtorch` in this installation's folder or next to it.
+/// @throws ConfigError if there is none, or it has another version
+Place find_libtorch(const std::string& prefix) {
+  if (const auto named = environment("TRIREME_TORCH"); !named.empty()) {
+    if (!is_libtorch(named))
+      throw ConfigError(
+          fmt::format("TRIREME_TORCH is {}, but there is no lib/libtorch_cpu.so in it; set it to the folder of a "
+                      "LibTorch {}, or unset it",
+                      named, kVersion));
+    Place found{named, "named by TRIREME_TORCH"};
+    if (const auto other = mismatch(found); !other.empty()) refuse_libtorch(other);
+    return found;
+  }
+  std::vector<std::string> looked, others;
+  for (auto& candidate : places(prefix)) {
+    candidate.folder = first_libtorch(candidate.folder);
+    if (!candidate.folder.empty()) {
+      const auto other = mismatch(candidate);
+      if (other.empty()) return candidate;
+      others.push_back(other);
+    }
+    if (looked.empty() || looked.back() != candidate.source) looked.push_back(candidate.source);
+  }
+  if (!others.empty()) refuse_libtorch(fmt::format("{}", fmt::join(others, ", and ")));
+  throw ConfigError(fmt::format("Trireme {} needs LibTorch {}, which is not in {}: {}", TRIREME_VERSION, kVersion,
+                                fmt::join(looked, ", nor in "), remedy()));
 }
 
 void put_first(const char* variable, const std::string& folders) {
@@ -119,33 +150,6 @@ void set_mpi_paths(const std::string& prefix) {
 }
 
 }  // namespace
-
-LibTorch find_libtorch(const std::string& prefix) {
-  LibTorch found;
-  if (const auto named = environment("TRIREME_TORCH"); !named.empty()) {
-    found = {named, "named by TRIREME_TORCH"};
-    if (!is_libtorch(named))
-      throw ConfigError(
-          fmt::format("TRIREME_TORCH is {}, but there is no lib/libtorch_cpu.so in it; set it to the folder of a "
-                      "LibTorch {}, or unset it",
-                      named, kVersion));
-    if (const auto other = mismatch(found); !other.empty()) refuse_libtorch(other);
-    return found;
-  }
-  std::vector<std::string> looked, others;
-  for (const auto& candidate : places(prefix)) {
-    found = {first_libtorch(candidate.pattern), candidate.source, candidate.linked};
-    if (!found.folder.empty()) {
-      const auto other = mismatch(found);
-      if (other.empty()) return found;
-      others.push_back(other);
-    }
-    if (looked.empty() || looked.back() != candidate.source) looked.push_back(candidate.source);
-  }
-  if (!others.empty()) refuse_libtorch(fmt::format("{}", fmt::join(others, ", and ")));
-  throw ConfigError(fmt::format("Trireme {} needs LibTorch {}, which is not in {}: {}", TRIREME_VERSION, kVersion,
-                                fmt::join(looked, ", nor in "), remedy()));
-}
 
 void set_library_paths(const std::string& prefix) {
   const auto torch = find_libtorch(prefix);

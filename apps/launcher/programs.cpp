@@ -3,24 +3,19 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <climits>
+#include <filesystem>
+#include <system_error>
 
 #include "core/base/environment.h"
 #include "core/base/error.h"
 
 namespace trireme::apps {
 
-std::string own_program() {
-  char path[PATH_MAX];
-  const auto length = readlink("/proc/self/exe", path, sizeof(path) - 1);
-  if (length < 0) throw ConfigError("cannot read /proc/self/exe to find the worker program; is /proc mounted?");
-  return {path, static_cast<std::size_t>(length)};
-}
-
 std::string prefix() {
-  const auto program = own_program();
-  const auto folder = program.substr(0, program.rfind('/'));
-  return folder.substr(0, folder.rfind('/'));
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) throw ConfigError("cannot read /proc/self/exe to find the worker program; is /proc mounted?");
+  return program.parent_path().parent_path().string();
 }
 
 bool is_program(const std::string& path) {

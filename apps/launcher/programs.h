@@ -5,9 +5,6 @@
 
 namespace trireme::apps {
 
-/// The path of this program's file. @throws ConfigError when /proc is not mounted
-std::string own_program();
-
 /// The parent of the folder that contains this program: the build folder, or the prefix of the installation.
 /// @throws ConfigError when /proc is not mounted
 std::string prefix();

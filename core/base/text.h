@@ -1,4 +1,4 @@
-// Small helpers for messages: the nearest name, readable numbers.
+// Small helpers for messages: the nearest name, readable numbers; and the number that a text is.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +18,9 @@ std::string did_you_mean(std::string_view name, std::span<const std::string> can
 
 /// 1034 -> "1,034".
 std::string thousands(std::int64_t n);
+
+/// The whole text as a decimal number; unset if it is anything else, such as one with a blank or a plus sign.
+std::optional<std::int64_t> integer(std::string_view text);
 
 /// "1 epoch", "1,034 epochs": the number with its noun, which gets an s unless the number is 1.
 std::string quantity(std::int64_t n, std::string_view noun);

@@ -9,7 +9,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
@@ -21,6 +20,7 @@
 #include "core/base/error.h"
 #include "core/base/file_descriptor.h"
 #include "core/base/log.h"
+#include "core/base/text.h"
 
 namespace trireme::comm {
 namespace {
@@ -40,10 +40,8 @@ StorePtr tcp_store(const Address& address, const c10d::TCPStoreOptions& options)
 }
 
 std::optional<int> port_number(const std::string& text) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  const bool whole = error == std::errc() && end == text.data() + text.size();
-  return whole && number >= 1 && number <= 65535 ? std::optional(number) : std::nullopt;
+  const auto number = text::integer(text);
+  return number >= 1 && number <= 65535 ? std::optional(static_cast<int>(*number)) : std::nullopt;
 }
 
 /// @throws ConfigError.

@@ -5,16 +5,17 @@
 #include <unistd.h>
 
 #include <array>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <initializer_list>
+#include <limits>
 #include <optional>
 #include <sstream>
 #include <string>
 
 #include "core/base/environment.h"
 #include "core/base/error.h"
+#include "core/base/text.h"
 
 namespace trireme {
 namespace {
@@ -33,11 +34,8 @@ int number(const char* launcher, const char* name) {
         fmt::format("{} started this process, but {} is not set; unset the launcher's other variables, "
                     "or start with {} itself",
                     launcher, name, launcher));
-  int value = 0;
-  const auto* end = text->data() + text->size();
-  if (const auto [rest, error] = std::from_chars(text->data(), end, value);
-      error == std::errc() && rest == end && value >= 0)
-    return value;
+  const auto value = text::integer(*text);
+  if (value >= 0 && value <= std::numeric_limits<int>::max()) return static_cast<int>(*value);
   throw ConfigError(
       fmt::format("{}={}: {} sets this to a whole number; was it exported by hand?", name, *text, launcher));
 }

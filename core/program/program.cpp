@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
@@ -10,6 +9,7 @@
 #include <memory>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "core/base/verdict.h"
 #include "core/comm/flight/failure.h"
 #include "core/launch/cause.h"
@@ -57,10 +57,7 @@ int run_program(const char* name, const std::function<int()>& body) {
 }
 
 int integer_argument(const std::string& name, const std::string& text, int least, int most) {
-  int value = 0;
-  const auto* end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  if (error == std::errc() && rest == end && value >= least && value <= most) return value;
+  if (const auto value = text::integer(text); value >= least && value <= most) return static_cast<int>(*value);
   const bool bounded = most < std::numeric_limits<int>::max();
   throw ConfigError(fmt::format("{}: \"{}\" is not a whole number {}", name, text,
                                 bounded ? fmt::format("from {} to {}", least, most) : fmt::format(">= {}", least)));

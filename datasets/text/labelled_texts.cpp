@@ -102,12 +102,6 @@ std::vector<std::int32_t> unpack_numbers(Unpacker& in) {
   return out;
 }
 
-std::optional<std::int64_t> integer_of(const std::string& name) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), value);
-  return error == std::errc() && end == name.data() + name.size() ? std::optional(value) : std::nullopt;
-}
-
 /// Whether this is a number with a fraction, as regression has: "3.8".
 bool has_fraction(const std::string& name) {
   double value = 0;
@@ -203,11 +197,11 @@ std::vector<std::string> classes_of_labels(const TokenisedTable& train) {
                    fmt::format("the label {} is a number with a fraction; a class is an integer or a "
                                "name",
                                name));
-    integers = integers && integer_of(name);
+    integers = integers && text::integer(name);
     classes.push_back(name);
   }
   std::sort(classes.begin(), classes.end(), [&](const std::string& a, const std::string& b) {
-    return integers ? *integer_of(a) < *integer_of(b) : a < b;
+    return integers ? *text::integer(a) < *text::integer(b) : a < b;
   });
   return classes;
 }

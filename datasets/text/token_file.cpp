@@ -1,5 +1,6 @@
 #include "datasets/text/token_file.h"
 
+#include <ATen/ops/from_blob.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/mman.h>
@@ -9,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <utility>
 
 #include "core/base/error.h"
@@ -24,34 +26,6 @@ constexpr std::int64_t kTokenFileVersion = 1;
 constexpr std::size_t kTokenHeader = kTokenMagic.size() + sizeof kTokenFileVersion + 1 + 2 * sizeof(std::int64_t);
 constexpr std::size_t kFlushBytes = std::size_t{4} << 20;
 enum TokenType { kUint8 = 1, kInt8 = 2, kInt16 = 3, kInt32 = 4, kInt64 = 5, kUint16 = 8 };
-
-/// Bytes of an id; 0 for types that are no integers.
-std::int64_t size_of_type(int type) {
-  switch (type) {
-    case kUint8:
-    case kInt8:
-      return 1;
-    case kInt16:
-    case kUint16:
-      return 2;
-    case kInt32:
-      return 4;
-    case kInt64:
-      return 8;
-    default:
-      return 0;
-  }
-}
-
-template <class T>
-void widen(const char* from, std::span<std::int64_t> out) {
-  for (auto& id : out) {
-    T value;
-    std::memcpy(&value, from, sizeof value);  // ids need not be aligned
-    from += sizeof value;
-    id = static_cast<std::int64_t>(value);
-  }
-}
 
 template <class T>
 void put_numbers(std::string& out, const std::vector<T>& values) {
@@ -88,13 +62,17 @@ TokenFile::TokenFile(MappedBytes index, MappedBytes ids, std::string name)
     refuse("not an index of Megatron-LM's data sets: it does not begin with MMIDIDX");
   if (const auto version = number<std::int64_t>(kTokenMagic.size()); version != kTokenFileVersion)
     refuse(fmt::format("has version {}; version {} is read", version, kTokenFileVersion));
-  type_ = number<std::uint8_t>(kTokenMagic.size() + 8);
-  bytes_each_ = size_of_type(type_);
-  if (bytes_each_ == 0)
+  static const std::map<int, at::ScalarType> dtypes{{kUint8, at::kByte}, {kInt8, at::kChar},  {kInt16, at::kShort},
+                                                    {kInt32, at::kInt},  {kInt64, at::kLong}, {kUint16, at::kUInt16}};
+  const int type = number<std::uint8_t>(kTokenMagic.size() + 8);
+  const auto dtype = dtypes.find(type);
+  if (dtype == dtypes.end())
     refuse(
         fmt::format("its type of ids has number {}; integers are read (uint8 1, int8 2, int16 3, int32 4, int64 5, "
                     "uint16 8)",
-                    type_));
+                    type));
+  dtype_ = dtype->second;
+  bytes_each_ = static_cast<std::int64_t>(c10::elementSize(dtype_));
   sequences_ = number<std::int64_t>(kTokenMagic.size() + 9);
   const auto indices = number<std::int64_t>(kTokenMagic.size() + 17);
   const auto most = static_cast<std::int64_t>(index_.view.size());
@@ -154,23 +132,10 @@ std::int64_t TokenFile::document_begin(std::int64_t document) const {
 }
 
 void TokenFile::read(std::int64_t first, std::span<std::int64_t> out) const {
-  TRIREME_CHECK(first >= 0 && first + static_cast<std::int64_t>(out.size()) <= tokens_, "{} ids from {} of {}",
-                out.size(), first, tokens_);
-  const auto* from = ids_.view.data() + first * bytes_each_;
-  switch (type_) {
-    case kUint8:
-      return widen<std::uint8_t>(from, out);
-    case kInt8:
-      return widen<std::int8_t>(from, out);
-    case kInt16:
-      return widen<std::int16_t>(from, out);
-    case kUint16:
-      return widen<std::uint16_t>(from, out);
-    case kInt32:
-      return widen<std::int32_t>(from, out);
-    default:
-      return widen<std::int64_t>(from, out);
-  }
+  const auto count = static_cast<std::int64_t>(out.size());
+  TRIREME_CHECK(first >= 0 && first + count <= tokens_, "{} ids from {} of {}", count, first, tokens_);
+  auto* from = const_cast<char*>(ids_.view.data() + first * bytes_each_);
+  at::from_blob(out.data(), {count}, at::kLong).copy_(at::from_blob(from, {count}, dtype_));
 }
 
 TokenWriter::TokenWriter(const std::string& prefix, std::int64_t vocabulary)

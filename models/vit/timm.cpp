@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <charconv>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
@@ -10,6 +9,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 #include "models/vit/kind.h"
 
 namespace trireme::models::vit {
@@ -24,21 +24,14 @@ struct Architecture {
   std::int64_t patch = 0, pixels = 0;
 };
 
-std::optional<std::int64_t> digits(std::string_view text) {
-  std::int64_t value = 0;
-  const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || read.ec != std::errc() || read.ptr != text.data() + text.size() || value < 1) return std::nullopt;
-  return value;
-}
-
 std::optional<Architecture> parse_architecture(const std::string& name) {
   std::vector<std::string> parts;
   std::istringstream stream(name);
   for (std::string part; std::getline(stream, part, '_');) parts.push_back(part);
   if (parts.size() != 4 || !parts[2].starts_with("patch")) return std::nullopt;
-  const auto patch = digits(std::string_view(parts[2]).substr(5)), pixels = digits(parts[3]);
+  const auto patch = text::integer(std::string_view(parts[2]).substr(5)), pixels = text::integer(parts[3]);
   for (const auto* known : {"tiny", "small", "base", "large"})
-    if (parts[1] == known && patch && pixels) return Architecture{parts[1], *patch, *pixels};
+    if (parts[1] == known && patch >= 1 && pixels >= 1) return Architecture{parts[1], *patch, *pixels};
   return std::nullopt;
 }
 

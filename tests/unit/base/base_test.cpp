@@ -105,6 +105,14 @@ TEST(Text, ShellWord) {
     EXPECT_EQ(text::shell_word(text), word);
 }
 
+TEST(Text, IsAnIntegerAsAWhole) {
+  for (const auto& [text, value] : {std::pair{"0", 0}, {"-12", -12}, {"0007", 7}})
+    EXPECT_EQ(text::integer(text), value);
+  EXPECT_EQ(text::integer("9223372036854775807"), INT64_MAX);
+  for (const auto* text : {"", "-", "+1", " 1", "1 ", "1.0", "0x1", "9223372036854775808"})
+    EXPECT_EQ(text::integer(text), std::nullopt) << text;
+}
+
 TEST(Text, WrapsAtSpaces) {
   struct Row {
     const char* text;
