@@ -52,21 +52,16 @@ void for_each(nn::Model& model, const std::vector<nn::PolicyRow>& rows, const Re
   }
 }
 
-/// Throws what a function of a role's has thrown, in a catch block: as a ConfigError that names the role, the layer and
-/// `doing`, unless it has another cause.
-[[noreturn]] void rethrow_from_role(const nn::PolicyRow& row, const nn::Layer& layer, const std::string& doing) {
-  const auto mistake = mistake_of_extension(std::current_exception());
-  if (!mistake) throw;
-  throw ConfigError(fmt::format("the role \"{}\" of \"{}\": {}: {}", row.role, layer.path(), doing, *mistake));
-}
-
-/// The result of a function of a role's, an extension's perhaps. @throws as rethrow_from_role()
+/// The result of a function of a role's, an extension's perhaps. @throws what the function throws: as a ConfigError
+/// that names the role, the layer and `doing`, unless it has another cause
 template <class Function>
 auto call_role(const nn::PolicyRow& row, const nn::Layer& layer, const std::string& doing, const Function& function) {
   try {
     return function();
   } catch (...) {
-    rethrow_from_role(row, layer, doing);
+    const auto mistake = mistake_of_extension(std::current_exception());
+    if (!mistake) throw;
+    throw ConfigError(fmt::format("the role \"{}\" of \"{}\": {}: {}", row.role, layer.path(), doing, *mistake));
   }
 }
 
