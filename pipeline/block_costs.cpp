@@ -28,22 +28,6 @@
 namespace trireme::pipeline {
 namespace {
 
-using RunOne = std::function<nn::Tensors(nn::Block& block, nn::Tensors inputs, const nn::Context& context)>;
-
-/// Runs the blocks one after another, in training.
-void run_blocks(nn::Model& model, const nn::NamedTensors& example, const RunOne& run) {
-  auto inputs = model.first_inputs(example);
-  nn::Context context{.training = true,
-                      .sample_ids = at::arange(inputs.front().size(0), at::kLong),
-                      .loss_weight = at::scalar_tensor(1, at::kDouble)};
-  context.tokens = model.tokens(inputs);
-  context.side = model.side_inputs(example);
-  model.forward(std::move(inputs), context,
-                [&](const std::shared_ptr<nn::Block>& block, nn::Tensors in, const nn::Context& c) {
-                  return run(*block, std::move(in), c);
-                });
-}
-
 /// Random values that are the same on every rank, from a separate generator.
 class Random {
  public:
@@ -155,19 +139,26 @@ struct BlockProfile {
 };
 using ProfileBlock = std::function<BlockProfile(nn::Block& block, nn::Tensors inputs, const nn::Context& context)>;
 
-/// Each block's cost, with temporary parameters.
+/// Each block's cost, with temporary parameters. The blocks run one after another, in training.
 std::vector<double> profile_blocks(nn::Model& model, const nn::NamedTensors& example, const ProfileConfig& config,
                                    const comm::Group& everyone, const ProfileBlock& profile_one) {
   const nn::GeneratorStateGuard generators(config.device);
   Random random(config);
+  const auto named = inputs_like(example, config, random);
+  auto inputs = model.first_inputs(named);
+  nn::Context context{.training = true,
+                      .sample_ids = at::arange(inputs.front().size(0), at::kLong),
+                      .loss_weight = at::scalar_tensor(1, at::kDouble)};
+  context.tokens = model.tokens(inputs);
+  context.side = model.side_inputs(named);
   std::vector<double> costs;
-  run_blocks(model, inputs_like(example, config, random),
-             [&](nn::Block& block, nn::Tensors in, const nn::Context& context) {
-               const TemporaryParameters temporary(block, config, random);
-               auto profile = profile_one(block, std::move(in), context);
-               costs.push_back(profile.cost);
-               return std::move(profile.outputs);
-             });
+  model.forward(std::move(inputs), context,
+                [&](const std::shared_ptr<nn::Block>& block, nn::Tensors in, const nn::Context& of_block) {
+                  const TemporaryParameters temporary(*block, config, random);
+                  auto profile = profile_one(*block, std::move(in), of_block);
+                  costs.push_back(profile.cost);
+                  return std::move(profile.outputs);
+                });
   return summed(costs, config.device, everyone);
 }
 

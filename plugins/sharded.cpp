@@ -93,34 +93,6 @@ Memory plan_memory(const Measured& run, const ShardedPluginOptions& keys, const 
   return memory;
 }
 
-/// Compares the ranks' gradients before it uses them.
-class ComparingOptimizer : public zero::ShardedOptimizer {
- public:
-  ComparingOptimizer(zero::ShardedModel& model, const BoostOptions& options, Norm norm, comm::Mesh& mesh,
-                     comm::Group ranks, std::string key)
-      : ShardedOptimizer(model, options, std::move(norm), mesh),
-        sharded_(model),
-        ranks_(std::move(ranks)),
-        key_(std::move(key)) {}
-
- protected:
-  StepResult apply_gradients(double lr) override {
-    std::vector<std::string> names;
-    std::vector<at::Tensor> values;
-    for (const auto& slice : sharded_.gradients()) {
-      names.push_back(slice.placement.name);
-      values.push_back(slice.value);
-    }
-    compare_gradients(ranks_, key_, names, values);
-    return ShardedOptimizer::apply_gradients(lr);
-  }
-
- private:
-  zero::ShardedModel& sharded_;
-  comm::Group ranks_;
-  std::string key_;
-};
-
 /// Adds the notes for the header of a run.
 void describe(zero::ShardedModel& model, const ShardedPluginOptions& keys, const ShardedPlan& plan, int parts,
               const Memory& memory, const Log& log) {
@@ -185,12 +157,20 @@ Sharded boost_sharded(const Plugin& plugin, const ModelSource& source, const Boo
                     ? "whole gradients are accumulated over the microbatches of a step, and reduced once"
                     : "gradients are reduced once anyway on this number of ranks: a step has one microbatch");
   zero::ShardedOptimizer::Norm norm{reduction.norm_axes(), keys.norm_type == "2" ? 2 : INFINITY};
-  std::unique_ptr<BoostedOptimizer> optimizer;
+  std::function<void()> before_step;
   if (plan.check_reduction)
-    optimizer = std::make_unique<ComparingOptimizer>(*model, options, std::move(norm), mesh, reduction.whole().everyone,
-                                                     fmt::format("plugin.{}.check_reduction", plugin.name()));
-  else
-    optimizer = std::make_unique<zero::ShardedOptimizer>(*model, options, std::move(norm), mesh);
+    before_step = [&sharded_model = *model, ranks = reduction.whole().everyone,
+                   key = fmt::format("plugin.{}.check_reduction", plugin.name())] {
+      std::vector<std::string> names;
+      std::vector<at::Tensor> values;
+      for (const auto& slice : sharded_model.gradients()) {
+        names.push_back(slice.placement.name);
+        values.push_back(slice.value);
+      }
+      compare_gradients(ranks, key, names, values);
+    };
+  auto optimizer =
+      std::make_unique<zero::ShardedOptimizer>(*model, options, std::move(norm), mesh, std::move(before_step));
   return {std::move(model), std::move(optimizer)};
 }
 

@@ -19,9 +19,20 @@ inline constexpr const char* kTrainKeysText =
     " A key that [train] also has may be set in either section. The loss scale's keys belong in the section that sets "
     "precision = \"fp16\".";
 
-/// The rows of SharedTrainOptions.
+/// The rows of ZeroOptions, followed by those of SharedTrainOptions and the refusals that all plugins share. `unit`:
+/// "bucket".
 template <class O>
-void add_train_options(Fields<O>& table) {
+void add_zero_keys(Fields<O>& table, const std::string& unit) {
+  using K = ZeroOptions;
+  table
+      .add("norm_type", &K::norm_type,
+           "The gradient norm that is reported and clipped: 2, or inf for the largest absolute value.",
+           {.choices = {"2", "inf"}})
+      .add("master_weights", &K::master_weights,
+           "bf16 and fp16: true updates fp32 copies of the weights; false updates the 16-bit weights directly, with "
+           "16-bit optimizer state, which is too narrow for Adam in fp16.")
+      .add("broadcast_buffers", &K::broadcast_buffers, kBroadcastBuffersText)
+      .add("verbose", &K::verbose, "Print each " + unit + ": its parameters, and how much of it a rank owns.");
   table.add("precision", &SharedTrainOptions::precision,
             "Precision of weights, gradients and matrix products; bf16 and fp16 keep fp32 master weights of the slice "
             "that a rank owns.",
@@ -47,23 +58,6 @@ void add_train_options(Fields<O>& table) {
   as_in_train("attention_kernel", &SharedTrainOptions::attention_kernel);
   as_in_train("enable_fused_normalization", &SharedTrainOptions::enable_fused_normalization);
   as_in_train("enable_jit_fused", &SharedTrainOptions::enable_jit_fused);
-}
-
-/// The rows of ZeroOptions, followed by those of SharedTrainOptions and the refusals that all plugins share. `unit`:
-/// "bucket".
-template <class O>
-void add_zero_keys(Fields<O>& table, const std::string& unit) {
-  using K = ZeroOptions;
-  table
-      .add("norm_type", &K::norm_type,
-           "The gradient norm that is reported and clipped: 2, or inf for the largest absolute value.",
-           {.choices = {"2", "inf"}})
-      .add("master_weights", &K::master_weights,
-           "bf16 and fp16: true updates fp32 copies of the weights; false updates the 16-bit weights directly, with "
-           "16-bit optimizer state, which is too narrow for Adam in fp16.")
-      .add("broadcast_buffers", &K::broadcast_buffers, kBroadcastBuffersText)
-      .add("verbose", &K::verbose, "Print each " + unit + ": its parameters, and how much of it a rank owns.");
-  add_train_options(table);
   add_absent_fp8(table);
 }
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <set>
@@ -52,21 +53,16 @@ void for_each(nn::Model& model, const std::vector<nn::PolicyRow>& rows, const Re
   }
 }
 
-/// Throws what a function of a role's has thrown, in a catch block: as a ConfigError that names the role, the layer and
-/// `doing`, unless it has another cause.
-[[noreturn]] void rethrow_from_role(const nn::PolicyRow& row, const nn::Layer& layer, const std::string& doing) {
-  const auto mistake = mistake_of_extension(std::current_exception());
-  if (!mistake) throw;
-  throw ConfigError(fmt::format("the role \"{}\" of \"{}\": {}: {}", row.role, layer.path(), doing, *mistake));
-}
-
-/// The result of a function of a role's, an extension's perhaps. @throws as rethrow_from_role()
+/// The result of a function of a role's, an extension's perhaps. @throws what the function throws: as a ConfigError
+/// that names the role, the layer and `doing`, unless it has another cause
 template <class Function>
 auto call_role(const nn::PolicyRow& row, const nn::Layer& layer, const std::string& doing, const Function& function) {
   try {
     return function();
   } catch (...) {
-    rethrow_from_role(row, layer, doing);
+    const auto mistake = mistake_of_extension(std::current_exception());
+    if (!mistake) throw;
+    throw ConfigError(fmt::format("the role \"{}\" of \"{}\": {}: {}", row.role, layer.path(), doing, *mistake));
   }
 }
 
@@ -143,6 +139,25 @@ void check_complete(nn::Model& model, const Found<TensorRole>& tensor, const Fou
   if (!dropout.empty()) refuse(kSilent, dropout);
 }
 
+/// Shards the layer. @throws ConfigError for a slice of which no other ranks hold the rest, because its axis is not
+/// that of one of the groups
+void cut_layer(const nn::PolicyRow& row, const LayerRule& rule, nn::Layer& layer, const ParallelContext& how) {
+  std::vector<std::string> axes{how.groups.tensor.axis()};
+  if (how.groups.sequence.valid()) axes.push_back(how.groups.sequence.axis());
+  call_role(row, layer, "cut()", [&] {
+    rule.cut(layer, how);
+    layer.apply([&](torch::nn::Module& module) {
+      const auto* part = dynamic_cast<const nn::Layer*>(&module);
+      if (part == nullptr) return;
+      for (const auto& declared : part->declared())
+        for (const auto& cut : declared.placement.cuts)
+          if (std::find(axes.begin(), axes.end(), cut.axis) == axes.end())
+            refuse("{}.{} is cut along axis \"{}\"; a role can cut along the axes of its groups: {}", part->path(),
+                   declared.name, cut.axis, text::join(axes));
+    });
+  });
+}
+
 /// An extension's role may cut only some of the parameters that a computation uses together, which LibTorch notices in
 /// the first step: its error then names the layer, the role and what was cut.
 void name_role_in_errors(const nn::PolicyRow& row, nn::Layer& layer) {
@@ -194,13 +209,13 @@ void apply(nn::Model& model, const nn::Policy& policy, const ParallelGroups& gro
   auto with_role = parts_of_layers(model);
   for_each(model, policy.tensor, roles.tensor, [&](const auto& row, const TensorRole& role, nn::Layer& layer) {
     with_role.emplace(&layer, &layer);
-    call_role(row, layer, "cut()", [&] { role.rule.cut(layer, how); });
+    cut_layer(row, role.rule, layer, how);
     if (!own.tensor.contains(row.role)) name_role_in_errors(row, layer);
   });
   // After the others: scatter_tokens adds to what a layer computes.
   for_each(model, policy.sequence, roles.sequence, [&](const auto& row, const SequenceRole& role, nn::Layer& layer) {
     with_role.emplace(&layer, &layer);
-    if (groups.mode != Sequence::none) call_role(row, layer, "cut()", [&] { role.rule.cut(layer, how); });
+    if (groups.mode != Sequence::none) cut_layer(row, role.rule, layer, how);
   });
   model.apply([&](torch::nn::Module& module) {
     if (auto* dropout = dynamic_cast<nn::Dropout*>(&module); dropout != nullptr && with_role.count(dropout) == 0)

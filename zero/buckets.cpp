@@ -87,19 +87,8 @@ std::vector<GradientPosition> gradient_positions(nn::Model& model, const std::ve
   return out;
 }
 
-std::vector<Bucket> plan_in_blocks(const std::vector<nn::Declaration>& parameters,
-                                   const std::vector<GradientPosition>& positions, const BucketRules& rules) {
-  std::vector<std::size_t> order(parameters.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  // The order of registration may differ from that of the blocks.
-  const auto key = [&](std::size_t i) { return std::tuple(-positions[i].gradient_group, positions[i].block, i); };
-  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return key(a) > key(b); });
-  return cut_in_order(parameters, order, rules,
-                      [&](std::size_t first, std::size_t next) { return positions[first] == positions[next]; });
-}
-
-}  // namespace
-
+/// Partitions the floating-point parameters of `order` (indices), the trained ones before the frozen ones. A bucket is
+/// closed before a parameter for which may_join(first of the bucket, parameter) is false.
 std::vector<Bucket> cut_in_order(const std::vector<nn::Declaration>& parameters, const std::vector<std::size_t>& order,
                                  const BucketRules& rules,
                                  const std::function<bool(std::size_t first, std::size_t next)>& may_join) {
@@ -115,6 +104,19 @@ std::vector<Bucket> cut_in_order(const std::vector<nn::Declaration>& parameters,
   }
   return out;
 }
+
+std::vector<Bucket> plan_in_blocks(const std::vector<nn::Declaration>& parameters,
+                                   const std::vector<GradientPosition>& positions, const BucketRules& rules) {
+  std::vector<std::size_t> order(parameters.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  // The order of registration may differ from that of the blocks.
+  const auto key = [&](std::size_t i) { return std::tuple(-positions[i].gradient_group, positions[i].block, i); };
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return key(a) > key(b); });
+  return cut_in_order(parameters, order, rules,
+                      [&](std::size_t first, std::size_t next) { return positions[first] == positions[next]; });
+}
+
+}  // namespace
 
 std::vector<Bucket> plan_buckets(const std::vector<nn::Declaration>& parameters, const BucketRules& rules) {
   std::vector<std::size_t> order(parameters.size());

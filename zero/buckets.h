@@ -37,15 +37,8 @@ struct BucketRules {
   [[nodiscard]] int group_of(std::size_t parameter) const { return gradient_group ? gradient_group(parameter) : 0; }
 };
 
-/// Partitions the floating-point parameters of `order` (indices), the trained ones before the frozen ones. A bucket has
-/// parameters of one gradient group that are reduced by the same ranks, and is closed before a parameter for which
-/// may_join(first of the bucket, parameter) is false. @pre rules.elements >= 1
-std::vector<Bucket> cut_in_order(const std::vector<nn::Declaration>& parameters, const std::vector<std::size_t>& order,
-                                 const BucketRules& rules,
-                                 const std::function<bool(std::size_t first, std::size_t next)>& may_join);
-
 /// Partitions every floating-point parameter, by gradient group, the last first, the trained ones before the frozen
-/// ones. @pre rules.elements >= 1
+/// ones. A bucket has parameters of one gradient group that are reduced by the same ranks. @pre rules.elements >= 1
 std::vector<Bucket> plan_buckets(const std::vector<nn::Declaration>& parameters, const BucketRules& rules);
 
 // Chunks are the buckets of stage 3. A chunk never spans two blocks, so that a block is run with exactly the chunks it

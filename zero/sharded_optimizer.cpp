@@ -14,10 +14,12 @@
 
 namespace trireme::zero {
 
-ShardedOptimizer::ShardedOptimizer(ShardedModel& model, const BoostOptions& options, Norm norm, comm::Mesh& mesh)
+ShardedOptimizer::ShardedOptimizer(ShardedModel& model, const BoostOptions& options, Norm norm, comm::Mesh& mesh,
+                                   std::function<void()> before_step)
     : model_(model),
       options_(options.optimizer),
       norm_(std::move(norm)),
+      before_step_(std::move(before_step)),
       mesh_(mesh),
       scaler_(Precision::parse(options.train.precision).loss_scale, options.train.loss_scale, mesh.world().device()) {
   set_max_norm(options.train.max_norm);
@@ -85,6 +87,7 @@ at::Tensor ShardedOptimizer::norm_of(const std::vector<at::Tensor>& parts) {
 }
 
 StepResult ShardedOptimizer::apply_gradients(double lr) {
+  if (before_step_) before_step_();
   const at::NoGradGuard no_grad;
   auto& sync = model_.sync();
   auto& weights = model_.flat();

@@ -21,8 +21,9 @@ class ShardedOptimizer : public BoostedOptimizer {
     std::vector<std::string> axes;  ///< along which ranks may hold different slices, see shard::global_norm
     double power = 2;               ///< of the norm that is reported and clipped: 2 or infinity
   };
-  /// The model must outlive the optimizer.
-  ShardedOptimizer(ShardedModel& model, const BoostOptions& options, Norm norm, comm::Mesh& mesh);
+  /// The model must outlive the optimizer. `before_step`, if set, is called at the start of each update.
+  ShardedOptimizer(ShardedModel& model, const BoostOptions& options, Norm norm, comm::Mesh& mesh,
+                   std::function<void()> before_step = {});
   void backward(const at::Tensor& loss_sum, const at::Tensor& global_weight) override;
   void zero_grad() override;
   std::vector<shard::Slice> state() override;
@@ -58,6 +59,7 @@ class ShardedOptimizer : public BoostedOptimizer {
   ShardedModel& model_;
   optim::OptimizerOptions options_;
   Norm norm_;
+  std::function<void()> before_step_;
   comm::Mesh& mesh_;
   std::vector<std::string> slice_axes_;          ///< along which ranks may hold other slices of the same parameters
   std::vector<optim::ParamGroup> groups_;        ///< the parameter groups of the user's patterns, without slots

@@ -39,7 +39,7 @@ struct LayerRule {
   /// Returns why the layer cannot have the role over these sizes, with the remedy, or "". No rank communicates yet.
   /// Null: any layer can.
   std::function<std::string(const nn::Layer& layer, const ParallelSizes& sizes)> validate;
-  /// Shards the layer. @pre validate() returned ""
+  /// Shards the layer, along the axes of how.groups. @pre validate() returned ""
   std::function<void(nn::Layer& layer, const ParallelContext& how)> cut;
   [[nodiscard]] const char* missing() const { return cut ? "" : "rule.cut"; }
 };

@@ -15,6 +15,7 @@
 #include "core/base/error.h"
 #include "core/nn/autograd/saved_state.h"
 #include "core/nn/block.h"
+#include "core/shard/placement.h"
 
 namespace trireme::plugins {
 namespace {
@@ -22,26 +23,21 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-/// The sample at which part `part` of `parts` begins: sizes differ by at most one, and the first parts are larger.
-std::int64_t part_begin(std::int64_t samples, std::int64_t parts, std::int64_t part) {
-  return part * (samples / parts) + std::min(part, samples % parts);
+at::Tensor samples_of(const at::Tensor& all, const shard::Range& range, c10::Device device) {
+  return all.narrow(0, range.begin, range.size()).to(device, all.scalar_type(), /*non_blocking=*/true);
 }
 
-at::Tensor samples_of(const at::Tensor& all, std::int64_t begin, std::int64_t end, c10::Device device) {
-  return all.narrow(0, begin, end - begin).to(device, all.scalar_type(), /*non_blocking=*/true);
-}
-
-/// What a replica's forward pass reads of samples [begin, end). Targets are for the loss, which needs all samples.
-data::Batch inputs_of(const data::Batch& batch, std::int64_t begin, std::int64_t end, c10::Device device) {
+/// What a replica's forward pass reads of its samples. Targets are for the loss, which needs all samples.
+data::Batch inputs_of(const data::Batch& batch, const shard::Range& samples, c10::Device device) {
   data::Batch part{.global_weight = batch.global_weight, .epoch = batch.epoch, .step = batch.step};
   for (const auto& [name, input] : batch.inputs) {
     TRIREME_REQUIRE(input.dim() > 0 && input.size(0) == batch.size(),
                     "plugin.data_parallel: the input \"{}\" does not have the batch's {} samples along its first "
                     "dimension, so it cannot be scattered over the replicas; set replicas = 1",
                     name, batch.size());
-    part.inputs.set(name, samples_of(input, begin, end, device));
+    part.inputs.set(name, samples_of(input, samples, device));
   }
-  if (batch.sample_ids.defined()) part.sample_ids = batch.sample_ids.narrow(0, begin, end - begin);
+  if (batch.sample_ids.defined()) part.sample_ids = batch.sample_ids.narrow(0, samples.begin, samples.size());
   return part;
 }
 
@@ -169,13 +165,12 @@ void DataParallelModel::copy_to_replicas(std::size_t count) {
 
 nn::Tensors DataParallelModel::forward(const data::Batch& batch) {
   const auto samples = batch.size();
-  const auto count = std::min(samples, static_cast<std::int64_t>(devices_.size()));
+  const auto count = static_cast<int>(std::min(samples, static_cast<std::int64_t>(devices_.size())));
   if (count <= 1) return LocalModel::forward(batch);
   copy_to_replicas(static_cast<std::size_t>(count));
   std::vector<data::Batch> parts;
-  for (std::int64_t r = 0; r < count; ++r)
-    parts.push_back(inputs_of(batch, part_begin(samples, count, r), part_begin(samples, count, r + 1),
-                              devices_[static_cast<std::size_t>(r)]));
+  for (int r = 0; r < count; ++r)
+    parts.push_back(inputs_of(batch, shard::split(samples, count, r), devices_[static_cast<std::size_t>(r)]));
   for (auto& other : others_) other->module().set_loss_scale(module().loss_scale());
   std::vector<nn::Tensors> made(parts.size());
   threads_.run(parts.size(), [&](std::size_t r) {
@@ -211,7 +206,7 @@ void DataParallelModel::backward_replicas() {
         const auto end = begin + output.size(0);
         if (pass->gradients[k].defined() && output.requires_grad()) {
           roots[r].push_back(output);
-          gradients[r].push_back(samples_of(pass->gradients[k], begin, end, devices_[r]));
+          gradients[r].push_back(samples_of(pass->gradients[k], {begin, end}, devices_[r]));
         }
         begin = end;
       }

@@ -18,17 +18,17 @@ comm::Work hop_async(const at::Tensor& sent, const at::Tensor& received, const c
 int owner(const comm::Group& group, int hops) { return (group.rank() + group.size() - hops) % group.size(); }
 
 void gather_by_ring(const at::Tensor& slice, std::int64_t tokens, const comm::Group& group, const UseSlice& use,
-                    bool overlap) {
+                    bool overlap, std::int64_t dim) {
   const auto range = [&](int hops) { return shard::split(tokens, group.size(), owner(group, hops)); };
-  TRIREME_CHECK(slice.size(1) == range(0).size(), "rank {} of {} has {} of {} tokens", group.rank(), group.size(),
-                slice.size(1), tokens);
+  TRIREME_CHECK(slice.size(dim) == range(0).size(), "rank {} of {} has {} of {} tokens", group.rank(), group.size(),
+                slice.size(dim), tokens);
   auto current = slice.contiguous();
   for (int i = 0; i < group.size(); ++i) {
     at::Tensor next;
     comm::Work hop;
     if (i + 1 < group.size()) {
       auto shape = slice.sizes().vec();
-      shape[1] = range(i + 1).size();
+      shape[static_cast<std::size_t>(dim)] = range(i + 1).size();
       next = at::empty(shape, slice.options());
       hop = hop_async(current, next, group);
     }

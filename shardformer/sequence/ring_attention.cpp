@@ -24,8 +24,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr std::int64_t kTokenDim = 2;         // dim of q, k and v
-constexpr int kOfKeys = 0, kOfGradients = 1;  // message tags
+constexpr std::int64_t kTokenDim = 3;  // of keys and values, stacked
+constexpr int kOfGradients = 1;        // message tag; gather_by_ring(), which passes keys and values, uses 0
 
 at::ScalarType sums_of(at::ScalarType type) { return c10::elementSize(type) < 4 ? at::kFloat : type; }
 
@@ -34,10 +34,8 @@ struct Block {
   const RingAttention& how;
   shard::Range queries, keys;  ///< positions in the full sequence
 
-  Block(const RingAttention& of, int hops)
-      : how(of),
-        queries(shard::split(of.query_tokens, of.group.size(), of.group.rank())),
-        keys(shard::split(of.tokens, of.group.size(), owner(of.group, hops))) {}
+  Block(const RingAttention& of, const shard::Range& of_keys)
+      : how(of), queries(shard::split(of.query_tokens, of.group.size(), of.group.rank())), keys(of_keys) {}
 
   /// Whether no query can attend to a key.
   [[nodiscard]] bool empty() const {
@@ -70,26 +68,6 @@ struct Block {
   }
 };
 
-/// Passes keys and values, stacked, around the ring; calls visit(block, keys and values) for each slice.
-template <class Visit>
-void for_each_block(const RingAttention& how, const at::Tensor& own, const Visit& visit) {
-  auto current = own;
-  for (int hops = 0; hops < how.group.size(); ++hops) {
-    at::Tensor next;
-    comm::Work hop;
-    if (hops + 1 < how.group.size()) {
-      auto shape = own.sizes().vec();
-      shape[kTokenDim + 1] = Block(how, hops + 1).keys.size();
-      next = at::empty(shape, own.options());
-      hop = hop_async(current, next, how.group, kOfKeys);
-    }
-    if (!how.overlap) hop.wait();
-    visit(Block(how, hops), current);
-    hop.wait();
-    current = std::move(next);
-  }
-}
-
 struct Ring : torch::autograd::Function<Ring> {
   static at::Tensor forward(AutogradContext* ctx, const std::shared_ptr<RingAttention>& how, const at::Tensor& q,
                             const at::Tensor& k, const at::Tensor& v) {
@@ -98,7 +76,8 @@ struct Ring : torch::autograd::Function<Ring> {
     auto out = at::zeros(q.sizes(), sums);
     // log of the sum of exp(scores) so far
     auto total = at::full({q.size(0), q.size(1), q.size(2), 1}, -std::numeric_limits<double>::infinity(), sums);
-    for_each_block(*how, at::stack({k, v}), [&](const Block& block, const at::Tensor& kv) {
+    const auto use_slice = [&](const shard::Range& slice, const at::Tensor& kv) {
+      const Block block(*how, slice);
       if (block.empty()) return;
       const auto keys = nn::repeat_heads(kv[0], q.size(1)), values = nn::repeat_heads(kv[1], q.size(1));
       auto p = block.scores(q, keys);
@@ -108,7 +87,8 @@ struct Ring : torch::autograd::Function<Ring> {
       if (const auto mask = block.mask(p); mask.defined()) p.mul_(mask);
       out.add_(at::matmul(p.to(q.scalar_type()), values));
       total = grown;
-    });
+    };
+    gather_by_ring(at::stack({k, v}), how->tokens, how->group, use_slice, how->overlap, kTokenDim);
     out = out.to(q.scalar_type());
     ctx->save_for_backward({q, k, v, out, total});
     return out;
@@ -129,7 +109,8 @@ struct Ring : torch::autograd::Function<Ring> {
     at::Tensor incoming;  // gradients of the visited slice, summed over the previous ranks
     comm::Work hop;
     int hops = 0;
-    for_each_block(*how, at::stack({k, v}), [&](const Block& block, const at::Tensor& kv) {
+    const auto use_slice = [&](const shard::Range& slice, const at::Tensor& kv) {
+      const Block block(*how, slice);
       auto own = at::zeros(kv.sizes(), sums);
       if (!block.empty()) {
         const auto keys = nn::repeat_heads(kv[0], q.size(1)), values = nn::repeat_heads(kv[1], q.size(1));
@@ -147,14 +128,15 @@ struct Ring : torch::autograd::Function<Ring> {
       hop.wait();
       if (incoming.defined()) own.add_(incoming);
       auto shape = kv.sizes().vec();
-      shape[kTokenDim + 1] = Block(*how, ++hops).keys.size();
+      shape[kTokenDim] = shard::split(how->tokens, group.size(), owner(group, ++hops)).size();
       incoming = at::empty(shape, sums);
       if (group.size() == 1)
         incoming = own;
       else
         hop = hop_async(own, incoming, group, kOfGradients);
       if (!how->overlap) hop.wait();
-    });
+    };
+    gather_by_ring(at::stack({k, v}), how->tokens, group, use_slice, how->overlap, kTokenDim);
     hop.wait();
     const auto type = q.scalar_type();
     return {at::Tensor(), dq.to(type), incoming[0].to(type), incoming[1].to(type)};

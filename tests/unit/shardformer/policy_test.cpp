@@ -192,6 +192,10 @@ TEST(Policy, NamesARoleOfAnExtensionThatFails) {
        }),
        "cut(): classifier.weight is cut along dim 0 and axis \"tp\" already"},
       {cut([](nn::Linear& layer, const ParallelContext&) {
+         layer.cut("weight", 0, {{0, 1}}, "dp");
+       }),
+       "cut(): classifier.weight is cut along axis \"dp\"; a role can cut along the axes of its groups: tp"},
+      {cut([](nn::Linear& layer, const ParallelContext&) {
          layer.cut("weight", 0, {{0, 2}}, "tp");
          layer.set_storage("weight", at::zeros({2, 12}));
          layer.set_storage("bias", at::zeros({5}));
