@@ -89,12 +89,6 @@ FileDigest write_tensors(const std::string& path, const std::vector<StoredEntry>
   return file.commit();
 }
 
-std::vector<std::string> SafeTensors::names() const {
-  std::vector<std::string> out;
-  for (const auto& [name, entry] : tensors()) out.push_back(name);
-  return out;
-}
-
 TensorInfo SafeTensors::info(const std::string& name) const {
   const auto& entry = file_.entry(name);
   return {entry.dtype, entry.shape};

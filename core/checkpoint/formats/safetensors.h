@@ -14,6 +14,7 @@
 
 #include "core/base/files/files.h"
 #include "core/base/safetensors_file.h"
+#include "core/base/text.h"
 #include "core/checkpoint/formats/weights_file.h"
 #include "core/shard/assembly.h"
 
@@ -28,7 +29,7 @@ class SafeTensors : public WeightsFile {
   [[nodiscard]] const std::map<std::string, SafeTensorsFile::TensorEntry>& tensors() const { return file_.tensors(); }
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return file_.metadata(); }
   [[nodiscard]] const std::string& path() const override { return file_.path(); }
-  [[nodiscard]] std::vector<std::string> names() const override;
+  [[nodiscard]] std::vector<std::string> names() const override { return text::keys_of(tensors()); }
   [[nodiscard]] TensorInfo info(const std::string& name) const override;
   using WeightsFile::read;
   /// Returns a copy of the whole tensor on the CPU. @throws CheckpointError for an unknown name.
