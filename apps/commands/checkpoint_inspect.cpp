@@ -38,12 +38,7 @@ struct GroupTensor {
 std::vector<GroupTensor> tensors_of(const std::string& folder, const Manifest& manifest, const std::string& group) {
   std::vector<GroupTensor> out;
   const auto file = checkpoint::open_group(folder, manifest, group);
-  std::vector<std::string> names;
-  if (manifest.format == 1)
-    names = file->names();
-  else
-    for (const auto& [name, tensor] : manifest.tensors.at(group)) names.push_back(name);
-  for (const auto& name : names) {
+  for (const auto& name : manifest.format == 1 ? file->names() : text::keys_of(manifest.tensors.at(group))) {
     GroupTensor tensor{.name = name, .info = file->info(name), .slices = 1, .files = {}};
     if (manifest.format == 1) {
       tensor.files = checkpoint::files_of(manifest, group);

@@ -47,14 +47,18 @@ bool is_own_folder(const std::string& path) {
          (found.st_mode & 0077) == 0;
 }
 
+bool is_same_folder(const FileDescriptor& folder, const std::string& path) {
+  struct stat held {
+  }, named{};
+  return ::fstat(folder.get(), &held) != 0 || (::lstat(path.c_str(), &named) == 0 && held.st_ino == named.st_ino);
+}
+
 /// Returns false when another process has taken the folder for an abandoned one before it was locked.
 bool OwnedFolder::lock() {
   lock_ = open_folder(path_);
   if (!lock_) return errno != ENOENT;
   if (::flock(lock_.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) return false;
-  struct stat locked {
-  }, named{};
-  return ::fstat(lock_.get(), &locked) != 0 || (::lstat(path_.c_str(), &named) == 0 && locked.st_ino == named.st_ino);
+  return is_same_folder(lock_, path_);
 }
 
 OwnedFolder::OwnedFolder(const std::string& parent, const std::string& prefix) {

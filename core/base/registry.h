@@ -42,11 +42,7 @@ class Registry {
         fmt::format("no {} \"{}\" (known: {}){}", kind_, name, text::join(known), text::did_you_mean(name, known)));
   }
   [[nodiscard]] bool contains(const std::string& name) const { return makers_.count(name) != 0; }
-  [[nodiscard]] std::vector<std::string> names() const {
-    std::vector<std::string> out;
-    for (const auto& [name, maker] : makers_) out.push_back(name);
-    return out;
-  }
+  [[nodiscard]] std::vector<std::string> names() const { return text::keys_of(makers_); }
 
  private:
   std::string kind_;

@@ -172,9 +172,7 @@ void SafeTensorsFile::check_coverage() const {
 const SafeTensorsFile::TensorEntry& SafeTensorsFile::entry(const std::string& name) const {
   const auto found = tensors_.find(name);
   if (found != tensors_.end()) return found->second;
-  std::vector<std::string> names;
-  for (const auto& [known, unused] : tensors_) names.push_back(known);
-  fail(fmt::format("holds no tensor \"{}\"{}", name, text::did_you_mean(name, names)));
+  fail(fmt::format("holds no tensor \"{}\"{}", name, text::did_you_mean(name, text::keys_of(tensors_))));
 }
 
 std::span<const std::byte> SafeTensorsFile::bytes(const std::string& name) const {

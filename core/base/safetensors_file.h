@@ -13,19 +13,19 @@
 #include <map>
 #include <optional>
 #include <span>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
+#include "core/base/error.h"
 #include "core/base/mapped_bytes.h"
 
 namespace trireme {
 
-/// A file that violates its format. The message begins with the file's name and describes the error; callers convert it
-/// to DataError or CheckpointError.
-class FormatError : public std::runtime_error {
+/// A file that violates its format. The message begins with the file's name and describes the error; data sets convert
+/// it to DataError.
+class FormatError : public CheckpointError {
  public:
-  using std::runtime_error::runtime_error;
+  using CheckpointError::CheckpointError;
 };
 
 /// The dtype that the format calls `name` ("F32", "BF16", ...).

@@ -13,6 +13,14 @@ namespace trireme::text {
 /// The candidate nearest to `name` by edit distance, or "" if none is near (more than a third of its letters differ).
 std::string nearest(std::string_view name, std::span<const std::string> candidates);
 
+/// The keys of a map, or of a list of pairs, in its order.
+template <class Map>
+std::vector<std::string> keys_of(const Map& map) {
+  std::vector<std::string> out;
+  for (const auto& [key, value] : map) out.push_back(key);
+  return out;
+}
+
 /// `; did you mean "tp"?` for the nearest candidate, or "" if none is near. Append it to a sentence.
 std::string did_you_mean(std::string_view name, std::span<const std::string> candidates);
 

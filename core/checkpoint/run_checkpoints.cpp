@@ -29,25 +29,17 @@ std::pair<std::string, Completeness> parsed_name(const std::string& folder) {
   return {name, Completeness::complete};
 }
 
-/// The integer that the section has for the key; 0 if there is none, or no key.
-std::int64_t size_in(const config::Table& section, const std::string& key) {
-  const auto* entry = key.empty() ? nullptr : section.find(key);
-  const auto* value = entry == nullptr ? nullptr : std::get_if<std::int64_t>(&entry->value);
-  return value == nullptr ? 0 : *value;
-}
-
 std::vector<std::pair<std::string, std::string>> layout_of(const std::string& config, const std::string& source) {
   std::vector<std::pair<std::string, std::string>> out;
   try {
     const auto root = config::parse_text(config, source);
-    const auto parallel = config::section_of(root, "parallel");
-    if (const auto* plugin = parallel.find("plugin"))
-      if (const auto* name = std::get_if<std::string>(&plugin->value)) out.emplace_back("plugin", *name);
+    if (const auto plugin = root.value<std::string>("parallel", "plugin")) out.emplace_back("plugin", *plugin);
     const auto add = [&](const std::string& key, const std::vector<std::string>& options) {
-      auto size = size_in(parallel, key);
+      auto size = root.value<std::int64_t>("parallel", key).value_or(0);
       if (const auto* plugins = root.table("plugin"))
         for (const auto& [name, section] : plugins->tables)
-          for (const auto& option : options) size = std::max(size, size_in(section, option));
+          for (const auto& option : options)
+            size = std::max(size, plugins->value<std::int64_t>(name, option).value_or(0));
       if (size > (key == "zero" ? 0 : 1)) out.emplace_back(key, std::to_string(size));
     };
     for (const auto& axis : comm::axis_kinds())

@@ -39,49 +39,38 @@ std::int64_t integer(const nlohmann::json& value, const char* key, const std::st
   return value.get<std::int64_t>();
 }
 
-class StateReader {
- public:
-  explicit StateReader(const std::string& path) : path_(path) {}
-
-  [[nodiscard]] TrainRecord read(const nlohmann::json& from) const {
-    if (!from.is_object()) throw invalid(path_, "a JSON {} in place of an object", from.type_name());
-    if (const auto format = count(from, "format"); format != kStateFormat)
-      throw CheckpointError(
-          fmt::format("{}: format {}, but this version reads format {}", path_, format, kStateFormat));
-    TrainRecord record;
-    const auto& p = from.at("progress");
-    record.progress = {count(p, "epoch"), count(p, "step_in_epoch"), count(p, "global_step"), count(p, "samples")};
-    record.seed = integer(from.at("seed"), "seed", path_);
-    if (const auto& scale = from.at("loss_scale"); !scale.is_null()) record.loss_scale = numbers(scale, "loss_scale");
-    for (const auto& [what, version] : from.at("versions").items()) record.versions[what] = version;
-    record.extra = from.at("extra");
-    return record;
+std::vector<double> finite_numbers(const nlohmann::json& from, const char* key, const std::string& path) {
+  std::vector<double> out;
+  if (!from.is_array()) throw invalid(path, "{} is a JSON {}", key, from.type_name());
+  for (const auto& value : from) {
+    if (!value.is_number() || !std::isfinite(value.get<double>()))
+      throw invalid(path, "{} has a {}", key, json_text(value));
+    out.push_back(value.get<double>());
   }
+  return out;
+}
 
- private:
-  [[nodiscard]] std::int64_t count(const nlohmann::json& from, const char* key) const {
-    return count_in(from, key, path_);
-  }
-
-  [[nodiscard]] std::vector<double> numbers(const nlohmann::json& from, const char* key) const {
-    std::vector<double> out;
-    if (!from.is_array()) throw invalid(path_, "{} is a JSON {}", key, from.type_name());
-    for (const auto& value : from) {
-      if (!value.is_number() || !std::isfinite(value.get<double>()))
-        throw invalid(path_, "{} has a {}", key, json_text(value));
-      out.push_back(value.get<double>());
-    }
-    return out;
-  }
-
-  const std::string& path_;
-};
+TrainRecord read_state(const nlohmann::json& from, const std::string& path) {
+  if (!from.is_object()) throw invalid(path, "a JSON {} in place of an object", from.type_name());
+  if (const auto format = count_in(from, "format", path); format != kStateFormat)
+    throw CheckpointError(fmt::format("{}: format {}, but this version reads format {}", path, format, kStateFormat));
+  TrainRecord record;
+  const auto& p = from.at("progress");
+  record.progress = {count_in(p, "epoch", path), count_in(p, "step_in_epoch", path), count_in(p, "global_step", path),
+                     count_in(p, "samples", path)};
+  record.seed = integer(from.at("seed"), "seed", path);
+  if (const auto& scale = from.at("loss_scale"); !scale.is_null())
+    record.loss_scale = finite_numbers(scale, "loss_scale", path);
+  for (const auto& [what, version] : from.at("versions").items()) record.versions[what] = version;
+  record.extra = from.at("extra");
+  return record;
+}
 
 }  // namespace
 
 TrainRecord parse_state(const std::string& text, const std::string& path) {
   try {
-    return StateReader(path).read(parse_json(text));
+    return read_state(parse_json(text), path);
   } catch (const nlohmann::json::exception& error) {
     throw invalid(path, "{}", json_problem(error));
   }

@@ -13,7 +13,6 @@
 #include <utility>
 #include <vector>
 
-#include "core/nn/conversion.h"
 #include "core/nn/layer.h"
 #include "core/nn/naming.h"
 

@@ -14,48 +14,34 @@
 namespace trireme::nn {
 namespace {
 
+/// The stored value as a T, if it is one.
 template <class T>
-std::optional<T> read_one(const nlohmann::json& stored, const FieldRules& rules) {
-  if constexpr (std::is_same_v<T, std::string>)
+std::optional<T> read_as(const nlohmann::json& stored, const FieldRules& rules) {
+  if constexpr (std::is_same_v<T, std::string>) {
     return stored.is_string() ? std::optional(stored.get<T>()) : std::nullopt;
-  else if constexpr (std::is_same_v<T, bool>)
+  } else if constexpr (std::is_same_v<T, bool>) {
     return stored.is_boolean() ? std::optional(stored.get<T>()) : std::nullopt;
-  else
+  } else if constexpr (requires { typename T::value_type; }) {
+    if (!stored.is_array()) return std::nullopt;
+    T out;
+    for (const auto& element : stored) {
+      const auto value = read_as<typename T::value_type>(element, rules);
+      if (!value) return std::nullopt;
+      out.push_back(*value);
+    }
+    return out;
+  } else {
     return read_number<T>(stored, rules);
-}
-
-template <class T>
-std::optional<std::vector<T>> read_list(const nlohmann::json& stored, const FieldRules& rules) {
-  if (!stored.is_array()) return std::nullopt;
-  std::vector<T> out;
-  for (const auto& element : stored) {
-    const auto value = read_one<T>(element, rules);
-    if (!value) return std::nullopt;
-    out.push_back(*value);
   }
-  return out;
 }
 
 /// The stored value as the field's type; unset when it has another one, or a number is out of the field's bounds.
+template <std::size_t kType = 1>
 std::optional<FieldValue> of_type(const nlohmann::json& stored, const Field& field) {
-  const auto& rules = field.rules;
-  if (rules.one_for_all && stored.is_number()) return read_one<std::int64_t>(stored, rules);
-  switch (field.type) {
-    case 1:
-      return read_one<bool>(stored, rules);
-    case 2:
-      return read_one<std::int64_t>(stored, rules);
-    case 3:
-      return read_one<double>(stored, rules);
-    case 4:
-      return read_one<std::string>(stored, rules);
-    case 5:
-      return read_list<std::int64_t>(stored, rules);
-    case 6:
-      return read_list<double>(stored, rules);
-    default:
-      return read_list<std::string>(stored, rules);
-  }
+  if (field.rules.one_for_all && stored.is_number()) return read_as<std::int64_t>(stored, field.rules);
+  if constexpr (kType + 1 < std::variant_size_v<FieldValue>)
+    if (field.type != kType) return of_type<kType + 1>(stored, field);
+  return read_as<std::variant_alternative_t<kType, FieldValue>>(stored, field.rules);
 }
 
 /// Without the other names of keys. @throws ConfigError where a value and the one under another name differ

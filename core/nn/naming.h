@@ -3,9 +3,14 @@
 // a fused query, key and value does.
 //
 // In a pattern, each '*' stands for one part of a name, which has no dots; the n-th '*' of both names is the same part.
+//
+// Conversion: how a stored tensor becomes a parameter of another shape, or of another meaning of the same shape.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -41,6 +46,13 @@ struct Naming {
   [[nodiscard]] std::optional<StoredName> find(const std::string& parameter) const;
   /// The row of `unsupported` for this stored tensor, or null.
   [[nodiscard]] const Unsupported* refused(const std::string& stored) const;
+};
+
+struct Conversion {
+  std::string done{};  ///< what is done to the tensor, for a log: "interpolated"
+  std::function<at::Tensor(const at::Tensor& stored)> apply{};
+  /// Whether there is one.
+  explicit operator bool() const { return apply != nullptr; }
 };
 
 }  // namespace trireme::nn

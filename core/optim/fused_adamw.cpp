@@ -3,23 +3,17 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros_like.h>
 
-#include <algorithm>
 #include <map>
 #include <tuple>
 #include <utility>
-#include <vector>
 
 #include "core/base/error.h"
 #include "core/optim/slots.h"
 
 namespace trireme::optim {
 namespace {
-
-/// Parameters that one call of the kernel updates.
-struct FusedLists {
-  std::vector<at::Tensor> values, grads, exp_avgs, exp_avg_sqs, steps;
-};
 
 /// The state of a parameter, made at its first gradient.
 torch::optim::AdamWParamState& state_of(
@@ -28,8 +22,8 @@ torch::optim::AdamWParamState& state_of(
   auto& state = states[parameter.unsafeGetTensorImpl()];
   if (!state) {
     auto made = std::make_unique<torch::optim::AdamWParamState>();
-    made->exp_avg(detail::zeros_beside(parameter.detach()));
-    made->exp_avg_sq(detail::zeros_beside(parameter.detach()));
+    made->exp_avg(at::zeros_like(parameter.detach()));
+    made->exp_avg_sq(at::zeros_like(parameter.detach()));
     state = std::move(made);
   }
   return static_cast<torch::optim::AdamWParamState&>(*state);
@@ -47,31 +41,27 @@ at::Tensor FusedAdamW::step(LossClosure closure) {
   for (auto& group : param_groups_) {
     const auto& options = static_cast<const torch::optim::AdamWOptions&>(group.options());
     TRIREME_REQUIRE(!options.amsgrad(), "FusedAdamW has no amsgrad; use torch::optim::AdamW for it");
-    std::map<std::pair<std::int64_t, std::size_t>, FusedLists> batches;  // by step and kind
-    std::vector<detail::Kind> kinds;
+    std::map<std::int64_t, detail::ByKind<detail::AdamLists>> batches;  // by step
     for (const auto& parameter : group.params()) {
       const auto& grad = parameter.grad();
       if (!grad.defined()) continue;
       TRIREME_REQUIRE(!grad.is_sparse(), "FusedAdamW takes no sparse gradients; use torch::optim::SGD for them");
       auto& state = state_of(state_, parameter);
       state.step(state.step() + 1);
-      const auto kind = std::find(kinds.begin(), kinds.end(), detail::kind_of(parameter));
-      const auto number = static_cast<std::size_t>(kind - kinds.begin());
-      if (kind == kinds.end()) kinds.push_back(detail::kind_of(parameter));
-      auto& lists = batches[{state.step(), number}];
+      auto& lists = batches[state.step()][detail::kind_of(parameter)];
       lists.values.push_back(parameter);
       lists.grads.push_back(detail::gradient_for({.name = "", .value = parameter, .grad = grad}));
       lists.exp_avgs.push_back(state.exp_avg());
       lists.exp_avg_sqs.push_back(state.exp_avg_sq());
     }
-    for (auto& [at_step, lists] : batches) {
-      const auto count = at::full({}, static_cast<double>(at_step.first),
-                                  at::TensorOptions(at::kFloat).device(lists.values.front().device()));
-      lists.steps.assign(lists.values.size(), count);
-      at::_fused_adamw_(lists.values, lists.grads, lists.exp_avgs, lists.exp_avg_sqs, {}, lists.steps, options.lr(),
-                        std::get<0>(options.betas()), std::get<1>(options.betas()), options.weight_decay(),
-                        options.eps(), /*amsgrad=*/false, /*maximize=*/false);
-    }
+    for (auto& [at_step, kinds] : batches)
+      for (auto& [kind, lists] : kinds) {
+        const auto count = at::full({}, static_cast<double>(at_step), at::TensorOptions(at::kFloat).device(kind.first));
+        lists.steps.assign(lists.values.size(), count);
+        at::_fused_adamw_(lists.values, lists.grads, lists.exp_avgs, lists.exp_avg_sqs, {}, lists.steps, options.lr(),
+                          std::get<0>(options.betas()), std::get<1>(options.betas()), options.weight_decay(),
+                          options.eps(), /*amsgrad=*/false, /*maximize=*/false);
+      }
   }
   return loss;
 }

@@ -9,10 +9,6 @@
 namespace trireme::optim {
 namespace {
 
-struct AdamLists {
-  std::vector<at::Tensor> values, grads, exp_avgs, exp_avg_sqs, steps;
-};
-
 /// Learning rate and eps stay double up to the kernel, so float64 parameters are updated in true double precision.
 class HybridAdam final : public detail::SlotOptimizer {
  public:
@@ -27,7 +23,7 @@ class HybridAdam final : public detail::SlotOptimizer {
     const auto update = options_.adamw ? &at::_ops::_fused_adamw_::call : &at::_ops::_fused_adam_::call;
     for (std::size_t g = 0; g < groups_.size(); ++g) {
       auto& group = groups_[g];
-      detail::Batches<AdamLists> batches;
+      detail::Batches<detail::AdamLists> batches;
       for (std::size_t s = 0; s < group.slots.size(); ++s) {
         const auto& slot = group.slots[s];
         if (!slot.grad.defined()) continue;
@@ -39,7 +35,7 @@ class HybridAdam final : public detail::SlotOptimizer {
         lists.exp_avg_sqs.push_back(state[1]);
         lists.steps.push_back(state[2]);
       }
-      batches.for_each(found_inf, [&](AdamLists& lists, const at::Tensor& flag) {
+      batches.for_each(found_inf, [&](detail::AdamLists& lists, const at::Tensor& flag) {
         std::optional<at::Tensor> skip;
         if (flag.defined()) skip = flag;
         // The kernel reads the step count that includes this step; a skipped step does not count.

@@ -19,8 +19,6 @@ at::Tensor gradient_for(const Slot& slot) {
   return at::empty_like(slot.value).copy_(slot.grad);
 }
 
-at::Tensor zeros_beside(const at::Tensor& value) { return at::zeros_like(value); }
-
 at::Tensor skip_flag(const at::Tensor& found_inf, c10::Device device) {
   // A copy to host memory must be complete before a kernel on the host reads it.
   return found_inf.ne(0).to(device, at::kFloat, /*non_blocking=*/!device.is_cpu());
@@ -41,7 +39,7 @@ std::vector<at::Tensor>& SlotStates::of(const ParamGroup& in, std::size_t group,
   const auto value = in.slots[slot].value.detach();
   if (state.empty())
     for (const auto& key : keys_)
-      state.push_back(key == "step" ? at::zeros({}, value.options().dtype(at::kFloat)) : zeros_beside(value));
+      state.push_back(key == "step" ? at::zeros({}, value.options().dtype(at::kFloat)) : at::zeros_like(value));
   return state;
 }
 

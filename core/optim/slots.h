@@ -28,11 +28,13 @@ using ByKind = std::map<Kind, Lists, KindLess>;
 
 inline Kind kind_of(const at::Tensor& tensor) { return {tensor.device(), tensor.scalar_type()}; }
 
+/// What one call of the fused Adam kernels updates.
+struct AdamLists {
+  std::vector<at::Tensor> values, grads, exp_avgs, exp_avg_sqs, steps;
+};
+
 /// The slot's gradient in the dtype and memory layout of its value: the kernels iterate over the raw memory of both.
 at::Tensor gradient_for(const Slot& slot);
-
-/// A zero state tensor with the value's shape and device. It is not pinned, because state is never copied in a step.
-at::Tensor zeros_beside(const at::Tensor& value);
 
 /// found_inf as exactly 0 or 1 on `device`: the kernels skip only on 1, and a sum over ranks may be 2.
 at::Tensor skip_flag(const at::Tensor& found_inf, c10::Device device);
@@ -59,7 +61,7 @@ struct Batches {
 };
 
 /// The state tensors of slots by key, made when a slot gets its first gradient: zeros like its value, but the key
-/// "step" is a float32 0-dim tensor.
+/// "step" is a float32 0-dim tensor. They are not pinned, because state is never copied in a step.
 class SlotStates {
  public:
   SlotStates(const std::vector<ParamGroup>& groups, std::vector<std::string> keys);

@@ -14,7 +14,7 @@
 #include "core/data/loader.h"
 #include "core/data/sampler.h"
 #include "core/nn/block.h"
-#include "core/nn/layers/side_inputs.h"
+#include "core/nn/layers/attention.h"
 #include "core/nn/parameters.h"
 #include "core/optim/lr_schedule.h"
 #include "core/optim/optimizer.h"

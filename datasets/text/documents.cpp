@@ -83,8 +83,7 @@ void read_json_documents(const std::string& path, const std::string& key, const 
     if (found != object.end() && !found->is_string())
       fail_at_line(path, in.number(), fmt::format("\"{}\" is {}; it must be a string", key, json_text(*found)));
     if (found == object.end()) {
-      std::vector<std::string> keys;
-      for (const auto& [name, value] : object.items()) keys.push_back(name);
+      const auto keys = text::keys_of(object.items());
       fail_at_line(path, in.number(),
                    fmt::format("there is no text under \"{}\", which data.text_key names (the keys: {}){}", key,
                                text::first_few(keys), text::did_you_mean(key, keys)));

@@ -16,12 +16,6 @@ const std::vector<std::pair<std::string, Sequence>>& modes() {
   return all;
 }
 
-std::vector<std::string> mode_names() {
-  std::vector<std::string> names;
-  for (const auto& [name, mode] : modes()) names.push_back(name);
-  return names;
-}
-
 void add_tensor_options(Fields<O>& rows) {
   rows.add("tp_size", &O::tp_size,
            "Number of tensor-parallel ranks, neighbours in rank order, over which attention heads, the MLP's width and "
@@ -40,7 +34,7 @@ void add_tensor_options(Fields<O>& rows) {
            "steps that overlap with the matrix products; all_to_all: in all layers, attention is split by heads; "
            "ring_attn: in all layers, keys and values travel around a ring. Unset: no sequence parallelism. Short "
            "form: parallel.sp_mode.",
-           {.choices = mode_names()})
+           {.choices = text::keys_of(modes())})
       .add("enable_sequence_parallelism", &O::enable_sequence_parallelism,
            "Whether sequence parallelism is used. Unset: yes if sequence_parallelism_mode is set.")
       .add("enable_sequence_overlap", &O::enable_sequence_overlap,
@@ -100,7 +94,7 @@ void check_sequence(const O& o, const CheckedSection& section) {
   const auto refuse = [&](bool wrong, const char* key, const std::string& why) {
     if (wrong) section.fail(key, why);
   };
-  const auto names = text::join(mode_names());
+  const auto names = text::join(text::keys_of(modes()));
   const char* const kMode = "sequence_parallelism_mode";
   refuse(o.enable_sequence_parallelism.value_or(on) && !on, "enable_sequence_parallelism",
          fmt::format("is true, but no mode is set; set {} to one of {}", kMode, names));

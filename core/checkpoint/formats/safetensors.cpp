@@ -15,16 +15,6 @@
 namespace trireme::checkpoint {
 namespace {
 
-/// Runs `body` and converts its FormatErrors to CheckpointErrors.
-template <class Body>
-auto checked(const Body& body) {
-  try {
-    return body();
-  } catch (const FormatError& error) {
-    throw CheckpointError(error.what());
-  }
-}
-
 /// The header, preceded by its length and padded so that the data begin at a multiple of 8.
 std::string make_header(const std::string& path, const std::vector<StoredEntry>& entries,
                         const std::vector<std::size_t>& order, const std::map<std::string, std::string>& metadata) {
@@ -99,25 +89,9 @@ FileDigest write_tensors(const std::string& path, const std::vector<StoredEntry>
   return file.commit();
 }
 
-SafeTensors::SafeTensors(const std::string& path) : file_(checked([&] { return SafeTensorsFile(path); })) {}
-
-std::vector<std::string> SafeTensors::names() const {
-  std::vector<std::string> out;
-  for (const auto& [name, entry] : tensors()) out.push_back(name);
-  return out;
-}
-
 TensorInfo SafeTensors::info(const std::string& name) const {
-  const auto& entry = *checked([&] { return &file_.entry(name); });
+  const auto& entry = file_.entry(name);
   return {entry.dtype, entry.shape};
-}
-
-at::Tensor SafeTensors::read(const std::string& name) const {
-  return checked([&] { return file_.read(name); });
-}
-
-std::span<const std::byte> SafeTensors::bytes(const std::string& name) const {
-  return checked([&] { return file_.bytes(name); });
 }
 
 at::Tensor SafeTensors::read_slice(const std::string& name, const shard::Placement& placement) const {

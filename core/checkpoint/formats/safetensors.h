@@ -1,5 +1,5 @@
 // Tensors in safetensors files: sliced reads by Placement, and writing. The format and the checks for untrusted files
-// are in core/base/safetensors_file.h; here its errors become CheckpointErrors.
+// are in core/base/safetensors_file.h, whose errors are CheckpointErrors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,6 +14,7 @@
 
 #include "core/base/files/files.h"
 #include "core/base/safetensors_file.h"
+#include "core/base/text.h"
 #include "core/checkpoint/formats/weights_file.h"
 #include "core/shard/assembly.h"
 
@@ -23,18 +24,18 @@ namespace trireme::checkpoint {
 class SafeTensors : public WeightsFile {
  public:
   /// @throws CheckpointError that names the file and the problem.
-  explicit SafeTensors(const std::string& path);
+  explicit SafeTensors(const std::string& path) : file_(path) {}
 
   [[nodiscard]] const std::map<std::string, SafeTensorsFile::TensorEntry>& tensors() const { return file_.tensors(); }
   [[nodiscard]] const std::map<std::string, std::string>& metadata() const { return file_.metadata(); }
   [[nodiscard]] const std::string& path() const override { return file_.path(); }
-  [[nodiscard]] std::vector<std::string> names() const override;
+  [[nodiscard]] std::vector<std::string> names() const override { return text::keys_of(tensors()); }
   [[nodiscard]] TensorInfo info(const std::string& name) const override;
   using WeightsFile::read;
   /// Returns a copy of the whole tensor on the CPU. @throws CheckpointError for an unknown name.
-  [[nodiscard]] at::Tensor read(const std::string& name) const;
+  [[nodiscard]] at::Tensor read(const std::string& name) const { return file_.read(name); }
   /// See SafeTensorsFile::bytes(). @throws CheckpointError for an unknown name.
-  [[nodiscard]] std::span<const std::byte> bytes(const std::string& name) const;
+  [[nodiscard]] std::span<const std::byte> bytes(const std::string& name) const { return file_.bytes(name); }
   /// Where the data of all tensors begin in the file, and where those of one do.
   [[nodiscard]] std::uint64_t data_begin() const { return file_.data_begin(); }
   [[nodiscard]] std::uint64_t begin_of(const std::string& name) const {

@@ -252,11 +252,7 @@ const StateDict::View& StateDict::view(const std::string& name) const {
   fail(fmt::format("holds no tensor \"{}\"{}", name, text::did_you_mean(name, names())));
 }
 
-std::vector<std::string> StateDict::names() const {
-  std::vector<std::string> out;
-  for (const auto& [name, view] : views_) out.push_back(name);
-  return out;
-}
+std::vector<std::string> StateDict::names() const { return text::keys_of(views_); }
 
 at::Tensor StateDict::read_slice(const std::string& name, const shard::Placement& placement) const {
   const auto& [info, strides, offset, record] = view(name);

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files/files.h"
+#include "core/base/owned_folder.h"
 #include "core/base/text.h"
 #include "core/checkpoint/weights/model_files.h"
 
@@ -35,22 +35,15 @@ std::string hidden_beside(const std::string& folder, const char* purpose) {
   return (path.parent_path() / fmt::format(".{}.trireme-{}.tmp", path.filename().string(), purpose)).string();
 }
 
-bool is_same_folder(int open_folder, const std::string& path) {
-  struct stat held {
-  }, named{};
-  return ::fstat(open_folder, &held) == 0 && ::lstat(path.c_str(), &named) == 0 && held.st_ino == named.st_ino;
-}
-
 /// Makes the folder if it does not exist, and locks it. Without locks in the file system, the lock is not held.
-int lock_folder(const std::string& path, const std::string& wanted) {
+FileDescriptor lock_folder(const std::string& path, const std::string& wanted) {
   for (int attempts = 0; attempts < 100; ++attempts) {
     make_folder(path);
-    const int folder = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (folder < 0 && errno == ENOENT) continue;
-    if (folder < 0) throw CheckpointError(write_problem(path, "the folder cannot be opened", errno));
-    const bool is_locked = ::flock(folder, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+    FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+    if (!folder && errno == ENOENT) continue;
+    if (!folder) throw CheckpointError(write_problem(path, "the folder cannot be opened", errno));
+    const bool is_locked = ::flock(folder.get(), LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
     if (is_locked && is_same_folder(folder, path)) return folder;
-    ::close(folder);
     if (!is_locked)
       throw ConfigError(
           fmt::format("another process is exporting to {}; wait until it ends, or name another folder", wanted));
@@ -92,8 +85,7 @@ ModelFolder::ModelFolder(std::string folder) : folder_(std::move(folder)) {
 
 ModelFolder::~ModelFolder() {
   std::error_code ignored;
-  if (!is_published_) fs::remove_all(next_, ignored);
-  if (lock_ >= 0) ::close(lock_);
+  if (!is_published_) fs::remove_all(next_, ignored);  // before the lock ends
 }
 
 void ModelFolder::keep_others() const {
@@ -114,7 +106,7 @@ void ModelFolder::keep_others() const {
     }
     if (error) throw CheckpointError(write_problem(to, "cannot be copied from the present folder", error.value()));
   }
-  if (has_copies) ::syncfs(lock_);  // publish() removes the originals
+  if (has_copies) ::syncfs(lock_.get());  // publish() removes the originals
 }
 
 std::string ModelFolder::publish() {
@@ -122,14 +114,8 @@ std::string ModelFolder::publish() {
   if (const auto present = fs::status(folder_, ignored); fs::exists(present))
     fs::permissions(next_, present.permissions(), ignored);
   // The present folder gets the name of the next one until it is removed: no other process may begin there.
-  const int present = ::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (present >= 0) (void)::flock(present, LOCK_EX | LOCK_NB);
-  struct Unlock {
-    int folder;
-    ~Unlock() {
-      if (folder >= 0) ::close(folder);
-    }
-  } const unlock{present};
+  const FileDescriptor present(::open(folder_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (present) (void)::flock(present.get(), LOCK_EX | LOCK_NB);
   auto problem = publish_folder(next_, folder_, replaced_model(folder_));
   is_published_ = true;
   return problem;

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/file_descriptor.h"
+
 namespace trireme::checkpoint {
 
 /// Where the next model of the folder is written.
@@ -38,7 +40,7 @@ class ModelFolder {
 
  private:
   std::string folder_, next_;
-  int lock_ = -1;
+  FileDescriptor lock_;
   bool is_published_ = false;
 };
 

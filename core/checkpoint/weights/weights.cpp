@@ -16,7 +16,6 @@
 #include "core/checkpoint/formats/safetensors.h"
 #include "core/checkpoint/weights/redundant_tensors.h"
 #include "core/checkpoint/weights/stored_names.h"
-#include "core/checkpoint/weights/unused_tensors.h"
 #include "core/checkpoint/weights/weights_source.h"
 #include "core/nn/block.h"
 #include "core/nn/layers/lora.h"

@@ -16,7 +16,6 @@
 
 #include "core/base/log.h"
 #include "core/checkpoint/weights/model_files.h"
-#include "core/nn/conversion.h"
 #include "core/nn/naming.h"
 #include "core/nn/parameters.h"
 #include "core/shard/assembly.h"

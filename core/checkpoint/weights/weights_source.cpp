@@ -11,6 +11,7 @@
 #include "core/base/files/files.h"
 #include "core/base/json_parse.h"
 #include "core/base/json_text.h"
+#include "core/base/text.h"
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/formats/safetensors.h"
 #include "core/checkpoint/formats/state_dict.h"
@@ -114,10 +115,6 @@ const WeightsFile* WeightsSource::file_of(const std::string& name) const {
   return found == where_.end() ? nullptr : found->second;
 }
 
-std::vector<std::string> WeightsSource::names() const {
-  std::vector<std::string> out;
-  for (const auto& [name, file] : where_) out.push_back(name);
-  return out;
-}
+std::vector<std::string> WeightsSource::names() const { return text::keys_of(where_); }
 
 }  // namespace trireme::checkpoint

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/nn/data_spec.h"
 #include "core/nn/layers/dropout.h"
 #include "core/nn/layers/kernels.h"
 #include "core/nn/layers/linear_group.h"
@@ -15,6 +16,8 @@
 #include "core/nn/layers/rotary.h"
 
 namespace trireme::nn {
+
+class Model;
 
 /// Which keys a query attends to.
 struct AttentionPattern {
@@ -121,5 +124,9 @@ class SelfAttention : public Layer {
   AttentionKernel kernel_ = AttentionKernel::fastest;
   bool uses_kernel_ = true, recompute_ = false;
 };
+
+/// The problem, or "": the data have an input that attention layers of the model read, such as "attention_mask", but
+/// the model gives it to no block, so that it would be ignored.
+std::string unread_side_input(Model& model, const DataSpec& data);
 
 }  // namespace trireme::nn

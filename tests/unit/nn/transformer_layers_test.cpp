@@ -25,7 +25,6 @@
 #include "core/nn/layers/attention_dropout.h"
 #include "core/nn/layers/gated_linear.h"
 #include "core/nn/layers/rms_norm.h"
-#include "core/nn/layers/side_inputs.h"
 #include "core/nn/parameters.h"
 
 namespace trireme::nn {
