@@ -424,7 +424,7 @@ TEST_F(Refusals, OfAnUnknownRole) {
 // What an extension's functions leave out is said by the name under which they are chosen.
 TEST_F(Refusals, OfFunctionsThatReturnNothing) {
   struct Nothing : models::vit::Kind {
-    [[nodiscard]] std::unique_ptr<nn::Model> make(const void*) const override { return nullptr; }
+    [[nodiscard]] std::unique_ptr<nn::Model> make_model(const models::vit::Options&) const override { return nullptr; }
   };
   auto kinds = builtin_kinds();
   kinds.models = decltype(kinds.models)("model");
