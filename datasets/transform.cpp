@@ -115,8 +115,20 @@ at::Tensor fit(const at::Tensor& image, const TransformOptions& options) {
               {half(height - size.height), half(width - size.width), size.height, size.width});
 }
 
+at::Tensor mirror(const at::Tensor& image) {
+  const auto height = image.size(0), width = image.size(1), channels = image.size(2);
+  const auto source = image.contiguous();
+  auto out = at::empty(image.sizes(), at::kByte);
+  const auto* from = source.const_data_ptr<unsigned char>();
+  auto* to = out.mutable_data_ptr<unsigned char>();
+  for (std::int64_t y = 0; y < height; ++y, from += width * channels)
+    for (std::int64_t x = width; x-- > 0;)
+      for (std::int64_t c = 0; c < channels; ++c) *to++ = from[x * channels + c];
+  return out;
+}
+
 at::Tensor augment(const at::Tensor& image, const Augmentation& chance) {
-  auto out = chance.flip ? image.flip({1}) : image;
+  auto out = chance.flip ? mirror(image) : image;
   for (const auto& operation : chance.operations) out = apply_operation(out, operation);
   return out;
 }

@@ -67,6 +67,9 @@ at::Tensor crop(const at::Tensor& image, const Rectangle& part);
 /// uint8 [H, W, C] -> uint8 [size.height, size.width, C] without augmentation.
 at::Tensor fit(const at::Tensor& image, const TransformOptions& options);
 
+/// uint8 [H, W, C] mirrored left to right.
+at::Tensor mirror(const at::Tensor& image);
+
 /// The random steps after crop and resize that keep an image uint8 [H, W, C]: the flip and the operations.
 at::Tensor augment(const at::Tensor& image, const Augmentation& chance);
 

@@ -32,8 +32,17 @@ struct ReadyHook : torch::autograd::PostAccumulateGradHook {
 }  // namespace
 
 const char* GradSync::name_of(State state) {
-  constexpr const char* kNames[] = {"idle", "filling", "reducing", "done"};
-  return kNames[static_cast<std::size_t>(state)];
+  switch (state) {
+    case State::idle:
+      return "idle";
+    case State::filling:
+      return "filling";
+    case State::reducing:
+      return "reducing";
+    case State::done:
+      break;
+  }
+  return "done";
 }
 
 GradSync::Filled::Filled(const Bucket& bucket)

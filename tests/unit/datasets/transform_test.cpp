@@ -23,7 +23,7 @@ using testing_tools::label_of;
 using testing_tools::plain;
 using testing_tools::ramp;
 
-TEST(Transform, NormalisesEachChannel) {
+TEST(Transform, NormalisesEachChannelAndFlips) {
   TransformOptions options;
   options.mean = {0.5, 0.25, 0.0};
   options.std = {0.5, 0.25, 2.0};
@@ -35,6 +35,7 @@ TEST(Transform, NormalisesEachChannel) {
     const auto want = (image.select(2, c).to(at::kDouble) / 255 - options.mean[i]) / options.std[i];
     EXPECT_TRUE(at::allclose(values[c].to(at::kDouble), want, 1e-6, 1e-6));
   }
+  EXPECT_TRUE(at::equal(mirror(image), image.flip({1})));
 }
 
 TEST(Transform, ResizeKeepsAPlainColourAndTheMeanOfARamp) {
