@@ -76,24 +76,12 @@ bool Reader::read_rgb(unsigned char* out) {
 }
 
 bool write_rgb(std::FILE* file, const unsigned char* rgb, std::int64_t width, std::int64_t height) {
-  png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, nullptr, remember, ignore);
-  png_infop info = png == nullptr ? nullptr : png_create_info_struct(png);
-  if (info == nullptr) {
-    png_destroy_write_struct(&png, nullptr);
-    return false;
-  }
-  if (setjmp(png_jmpbuf(png)) != 0) {
-    png_destroy_write_struct(&png, &info);
-    return false;
-  }
-  png_init_io(png, file);
-  png_set_IHDR(png, info, static_cast<png_uint_32>(width), static_cast<png_uint_32>(height), 8, PNG_COLOR_TYPE_RGB,
-               PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
-  png_write_info(png, info);
-  for (std::int64_t y = 0; y < height; ++y) png_write_row(png, rgb + y * width * 3);
-  png_write_end(png, info);
-  png_destroy_write_struct(&png, &info);
-  return true;
+  png_image image{};
+  image.version = PNG_IMAGE_VERSION;
+  image.width = static_cast<png_uint_32>(width);
+  image.height = static_cast<png_uint_32>(height);
+  image.format = PNG_FORMAT_RGB;
+  return png_image_write_to_stdio(&image, file, 0, rgb, 0, nullptr) != 0;
 }
 
 }  // namespace trireme::datasets::png

@@ -23,7 +23,7 @@ SafeTensorsFile open_file(const std::string& path) {
     SafeTensorsFile file(path);
     static_cast<void>(file.entry(nn::kLabels));
     return file;
-  } catch (const FormatError& error) {
+  } catch (const FormatError& error) {  // reads of entries that were found do not throw it
     throw DataError(fmt::format(
         "{} (a tensors data set has labels [N, ...] and inputs, such as pixel_values [N, 3, H, W])", error.what()));
   }

@@ -49,11 +49,16 @@ std::string first_libtorch(const std::string& pattern) {
   return folder;
 }
 
-/// The location of LibTorch and how it was found, for messages; before the search, where it may be.
+/// A folder that may contain LibTorch, or a pattern of such folders.
 struct Place {
-  std::string folder;   ///< contains lib/libtorch_cpu.so; before the search, may, or is a pattern of such folders
-  std::string source;   ///< how it was found, as text
+  std::string pattern;
+  std::string source;   ///< for messages
   bool linked = false;  ///< the run path of the programs points there
+};
+
+struct LibTorch {
+  std::string folder;  ///< contains lib/libtorch_cpu.so
+  Place place;
 };
 
 std::vector<Place> places(const std::string& prefix) {
@@ -86,10 +91,10 @@ std::string remedy() {
 }
 
 /// "" if the version is the one that Trireme was built with, else a description of it.
-std::string mismatch(const Place& torch) {
+std::string mismatch(const LibTorch& torch) {
   const auto version = version_of(torch.folder);
   if (version == kVersion) return "";
-  return fmt::format("{} ({}) is LibTorch {}", torch.folder, torch.source,
+  return fmt::format("{} ({}) is LibTorch {}", torch.folder, torch.place.source,
                      version.empty() ? "of an unknown version" : version);
 }
 
@@ -101,26 +106,25 @@ std::string mismatch(const Place& torch) {
 /// (a bundle has none); the torch package of the active Python environment, else of the first python3 on PATH;
 /// `libtorch` in this installation's folder or next to it.
 /// @throws ConfigError if there is none, or it has another version
-Place find_libtorch(const std::string& prefix) {
+LibTorch find_libtorch(const std::string& prefix) {
   if (const auto named = environment("TRIREME_TORCH"); !named.empty()) {
     if (!is_libtorch(named))
       throw ConfigError(
           fmt::format("TRIREME_TORCH is {}, but there is no lib/libtorch_cpu.so in it; set it to the folder of a "
                       "LibTorch {}, or unset it",
                       named, kVersion));
-    Place found{named, "named by TRIREME_TORCH"};
+    const LibTorch found{named, {named, "named by TRIREME_TORCH"}};
     if (const auto other = mismatch(found); !other.empty()) refuse_libtorch(other);
     return found;
   }
   std::vector<std::string> looked, others;
-  for (auto& candidate : places(prefix)) {
-    candidate.folder = first_libtorch(candidate.folder);
-    if (!candidate.folder.empty()) {
-      const auto other = mismatch(candidate);
-      if (other.empty()) return candidate;
+  for (const auto& place : places(prefix)) {
+    if (const LibTorch found{first_libtorch(place.pattern), place}; !found.folder.empty()) {
+      const auto other = mismatch(found);
+      if (other.empty()) return found;
       others.push_back(other);
     }
-    if (looked.empty() || looked.back() != candidate.source) looked.push_back(candidate.source);
+    if (looked.empty() || looked.back() != place.source) looked.push_back(place.source);
   }
   if (!others.empty()) refuse_libtorch(fmt::format("{}", fmt::join(others, ", and ")));
   throw ConfigError(fmt::format("Trireme {} needs LibTorch {}, which is not in {}: {}", TRIREME_VERSION, kVersion,
@@ -154,7 +158,8 @@ void set_mpi_paths(const std::string& prefix) {
 void set_library_paths(const std::string& prefix) {
   const auto torch = find_libtorch(prefix);
   // The worker finds a linked LibTorch by itself, unless the environment names folders, which may hold another one.
-  if (!torch.linked || !environment("LD_LIBRARY_PATH").empty()) put_first("LD_LIBRARY_PATH", torch.folder + "/lib");
+  if (!torch.place.linked || !environment("LD_LIBRARY_PATH").empty())
+    put_first("LD_LIBRARY_PATH", torch.folder + "/lib");
   set_mpi_paths(prefix);
 }
 

@@ -50,7 +50,8 @@ bool is_own_folder(const std::string& path) {
 bool is_same_folder(const FileDescriptor& folder, const std::string& path) {
   struct stat held {
   }, named{};
-  return ::fstat(folder.get(), &held) != 0 || (::lstat(path.c_str(), &named) == 0 && held.st_ino == named.st_ino);
+  return ::fstat(folder.get(), &held) != 0 ||
+         (::lstat(path.c_str(), &named) == 0 && held.st_ino == named.st_ino && held.st_dev == named.st_dev);
 }
 
 /// Returns false when another process has taken the folder for an abandoned one before it was locked.

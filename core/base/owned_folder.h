@@ -34,7 +34,7 @@ class OwnedFolder {
 /// Whether it is a folder of this user, which nobody else may enter.
 bool is_own_folder(const std::string& path);
 
-/// Whether the path still names the open folder.
+/// Whether the path still names the open folder; true when the system cannot tell.
 bool is_same_folder(const FileDescriptor& folder, const std::string& path);
 
 }  // namespace trireme

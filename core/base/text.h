@@ -1,4 +1,4 @@
-// Small helpers for messages: the nearest name, readable numbers; and the number that a text is.
+// Small helpers for texts: the nearest name, readable numbers, the parsing of whole numbers.
 #pragma once
 
 #include <cstdint>

@@ -23,7 +23,10 @@ FileSamples open_files(DatasetFactory& source, const OpenContext& context, const
         context.section, "name",
         fmt::format("the samples of \"{}\" are not read from single files, so none can be given", source.name()));
   config::check_own_options(source);
-  return source.open_files(context, paths);
+  auto samples = source.open_files(context, paths);
+  TRIREME_REQUIRE(samples.data != nullptr, "the data set \"{}\" opened files without making samples of them",
+                  source.name());
+  return samples;
 }
 
 }  // namespace trireme::data

@@ -134,6 +134,7 @@ std::int64_t TokenFile::document_begin(std::int64_t document) const {
 void TokenFile::read(std::int64_t first, std::span<std::int64_t> out) const {
   const auto count = static_cast<std::int64_t>(out.size());
   TRIREME_CHECK(first >= 0 && first + count <= tokens_, "{} ids from {} of {}", count, first, tokens_);
+  // Aligned: the ids begin with the file, which is mapped, or with a string. Only read.
   auto* from = const_cast<char*>(ids_.view.data() + first * bytes_each_);
   at::from_blob(out.data(), {count}, at::kLong).copy_(at::from_blob(from, {count}, dtype_));
 }

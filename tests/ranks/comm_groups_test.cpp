@@ -135,7 +135,7 @@ TEST(Messages, follow_the_formulas) {
 
 TEST(CommGroups, that_coexist_have_separate_communicators) {
   if (world().size() == 1) GTEST_SKIP() << "a world of one has no communicators";
-  TRIREME_ONLY_OVER_MPI("NCCL's operations of several groups start in the same order on all ranks");
+  TRIREME_ONLY_OVER_MPI("NCCL needs the operations of several groups in the same order on all ranks");
   std::vector<Group> groups;
   for (int i = 0; i < 6; ++i) groups.push_back(world().make_group(everyone(), "side"));
   // The ranks start the operations in different orders: a shared communicator would mix them up.

@@ -1,6 +1,6 @@
-// RedundantTensors: what a file of weights has of tensors that the model does not need (nn::RedundantTensor). Of a
-// copy, such as a head's weight that the model ties to its embedding, the values must be those of the original.
-// And what the tensors of a file that a model does not use say about the file: weights of another depth, or adapters.
+// The tensors of a file of weights that the model does not use: whether they may be there. RedundantTensors are those
+// that it does not need (nn::RedundantTensor): of a copy, such as a head's weight that the model ties to its embedding,
+// the values must be those of the original. Others may show that the file is of another depth, or holds adapters.
 #pragma once
 
 #include <set>

@@ -28,7 +28,6 @@
 #include "core/base/error.h"
 #include "core/comm/fingerprint.h"
 #include "core/comm/flight/recorder.h"
-#include "core/comm/meeting.h"
 #include "core/comm/partition.h"
 #include "core/comm/transport.h"
 
@@ -194,7 +193,9 @@ class RecordedNccl final : public c10d::ProcessGroupNCCL {
 
 class NcclTransport final : public Transport {
  public:
-  explicit NcclTransport(const NcclOptions& options) : options_(options) { flight::note_device_operations(); }
+  explicit NcclTransport(const NcclOptions& options) : options_(options), agreement_(options.store->clone()) {
+    flight::note_device_operations();
+  }
 
   ~NcclTransport() override {
     const bool unwinding = std::uncaught_exceptions() > exceptions_at_start_;
@@ -211,7 +212,7 @@ class NcclTransport final : public Transport {
 
   void join(c10d::ProcessGroup* group, const std::vector<int>& ranks, const std::string& axis) override {
     const int made = groups_++;  // incremented on every rank, so the number is the same on all
-    check_members(made, ranks, axis);
+    check_partition(*agreement_, fmt::format("members/{}/", made), options_.rank, options_.size, ranks, axis);
     if (group == nullptr) return;
     const auto prefix = fmt::format("{}/{}/{}", axis, made, ranks.front());
     auto settings = c10d::ProcessGroupNCCL::Options::create();
@@ -247,19 +248,8 @@ class NcclTransport final : public Transport {
   void abort(int) noexcept override {}  // torchrun's agent or mpirun ends the other ranks
 
  private:
-  void check_members(int made, const std::vector<int>& ranks, const std::string& axis) const {
-    const auto sum = [](const std::vector<std::string>& marks) {
-      std::uint64_t total = 0;
-      for (const auto& mark : marks) total += std::stoull(mark);
-      return std::to_string(total);
-    };
-    const auto mine = static_cast<std::uint64_t>(partition_mark(options_.rank, ranks, axis));
-    if (decide_by_store(*options_.store, options_.rank, options_.size, fmt::format("members/{}/", made),
-                        std::to_string(mine), sum) != "0")
-      throw contradictory_members(ranks, axis);
-  }
-
   NcclOptions options_;
+  c10::intrusive_ptr<c10d::Store> agreement_;  ///< a connection of its own: waiting in it stops none of NCCL's threads
   int exceptions_at_start_ = std::uncaught_exceptions();
   std::shared_ptr<CompletionPoll> poll_;
   std::vector<c10::intrusive_ptr<c10d::ProcessGroupNCCL>> backends_;

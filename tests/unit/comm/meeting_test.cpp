@@ -2,6 +2,7 @@
 #include "core/comm/meeting.h"
 
 #include <arpa/inet.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,6 +18,7 @@
 
 #include "core/base/error.h"
 #include "core/base/file_descriptor.h"
+#include "core/comm/partition.h"
 #include "core/comm/topology.h"
 
 namespace trireme::comm {
@@ -87,6 +89,39 @@ class AskedStore final : public c10d::HashStore {
   }
   std::promise<void> missed;
 };
+
+TEST(Partition, is_agreed_on_through_a_store) {
+  using Lists = std::vector<std::vector<int>>;  // of each rank
+  const struct {
+    Lists lists;
+    bool agree;
+  } rows[] = {{{{0, 1}, {0, 1}, {3, 2}, {3, 2}}, true},
+              {{{0, 2}, {}, {0, 2}, {}}, true},
+              {{{0}, {1}, {2}, {3}}, true},
+              {{{0, 1}, {1, 0}, {2, 3}, {2, 3}}, false},
+              {{{0, 1}, {0, 1, 2}, {0, 1, 2}, {3}}, false},
+              {{{0, 1, 2, 3}, {0, 1, 2, 3}, {0, 1, 2, 3}, {}}, false}};
+  CountingStore store;
+  for (const auto& [lists, agree] : rows) {
+    const auto key = fmt::format("members/{}/", &lists - &rows[0].lists);
+    std::vector<std::future<int>> ranks;
+    for (int rank = 0; rank < 4; ++rank)
+      ranks.push_back(std::async(std::launch::async, [&, rank, &lists = lists] {
+        const auto before = requests;
+        check_partition(store, key, rank, 4, lists[static_cast<std::size_t>(rank)], "dp");
+        return requests - before;
+      }));
+    for (auto& rank : ranks) {
+      if (agree) {
+        EXPECT_LE(rank.get(), 5);
+      } else {
+        EXPECT_THROW(rank.get(), CommError);
+      }
+    }
+  }
+  store.setTimeout(std::chrono::milliseconds(50));
+  EXPECT_THROW(check_partition(store, "alone/", 0, 2, {0, 1}, "dp"), CommError);
+}
 
 TEST(Meeting, rank_0_says_for_whom_it_waits) {
   AskedStore store;

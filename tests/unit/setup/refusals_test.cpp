@@ -436,6 +436,12 @@ TEST_F(Refusals, OfFunctionsThatReturnNothing) {
   data::DatasetFactory splits("own_data", [](const data::OpenContext&) { return data::Datasets(); });
   EXPECT_EQ(message_of<UsageError>([&] { data::open(splits, {}); }),
             "the data set \"own_data\" was opened without train samples; only test may be left out");
+  static const Fields<NoOptions> none("data", "");
+  data::DatasetFactory files(
+      none, {}, [](NoOptions&, const data::OpenContext&) { return data::Datasets(); },
+      [](NoOptions&, const data::OpenContext&, const std::vector<std::string>&) { return data::FileSamples(); });
+  EXPECT_EQ(message_of<UsageError>([&] { data::open_files(files, {}, {}); }),
+            "the data set \"\" opened files without making samples of them");
 }
 
 template <class O>
