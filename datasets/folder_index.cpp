@@ -8,7 +8,6 @@
 #include <cstring>
 #include <filesystem>
 #include <limits>
-#include <type_traits>
 #include <utility>
 
 #include "core/base/error.h"

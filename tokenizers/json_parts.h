@@ -1,7 +1,6 @@
 // The parts of tokenizer.json, one function each. What is not supported is refused by its name.
 #pragma once
 
-#include <memory>
 #include <string>
 
 #include "tokenizers/bpe.h"

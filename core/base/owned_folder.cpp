@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string_view>
-#include <utility>
 
 namespace trireme {
 namespace {

@@ -172,11 +172,6 @@ std::string latest_checkpoint(const std::string& run_dir, const Log& log, Verify
   return found;
 }
 
-std::string latest_checkpoint(const std::string& run_dir, const Log& log, Verify how) {
-  Damages known;
-  return latest_checkpoint(run_dir, log, how, known);
-}
-
 Checkpoint::Checkpoint(const std::string& folder, Verify how) : folder_(folder) {
   const auto manifest = verified_manifest(folder, how, Use::resume);
   record_ = read_record(folder);

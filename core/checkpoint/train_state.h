@@ -119,7 +119,6 @@ using Damages = std::map<std::string, Damage>;
 /// said here, because it depends on an older one whether any is skipped.
 /// @throws CheckpointError that lists all checkpoints when there is none of these either
 std::string latest_checkpoint(const std::string& run_dir, const Log& log, Verify how, Damages& known);
-std::string latest_checkpoint(const std::string& run_dir, const Log& log, Verify how = Verify::content);
 
 /// An open checkpoint.
 class Checkpoint {

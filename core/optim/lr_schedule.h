@@ -10,6 +10,7 @@
 #include <string>
 
 #include "core/base/factory.h"
+#include "core/base/registry.h"
 
 namespace trireme::optim {
 
@@ -24,6 +25,8 @@ using Curve = std::function<double(std::int64_t step)>;
 /// Makes a curve: cosine() and others of curves.h, or a program's own. @throws ConfigError
 using CurveFactory = Factory<Curve(const CurveRange& range)>;
 CurveFactory constant();
+/// Those that [schedule] name selects.
+Registry<CurveFactory> all_curves();
 
 struct LrScheduleOptions {
   std::optional<std::int64_t> warmup_steps{};

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/base/factory.h"
+#include "core/base/registry.h"
 
 namespace trireme::optim {
 
@@ -69,6 +70,8 @@ struct OptimizerOptions;
 using OptimizerFactory =
     Factory<std::unique_ptr<Optimizer>(const OptimizerOptions& options, std::vector<ParamGroup> groups)>;
 OptimizerFactory hybrid_adam();
+/// Those that [optimizer] name selects.
+Registry<OptimizerFactory> all_optimizers();
 
 /// Parameters with their own learning rate or weight decay.
 struct GroupOptions {

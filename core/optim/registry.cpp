@@ -1,5 +1,3 @@
-#include "core/optim/registry.h"
-
 #include "core/optim/optimizers.h"
 
 namespace trireme::optim {

@@ -11,7 +11,8 @@
 #include "core/booster/task.h"
 #include "core/data/datasets.h"
 #include "core/nn/model_kind.h"
-#include "core/optim/registry.h"
+#include "core/optim/lr_schedule.h"
+#include "core/optim/optimizer.h"
 
 namespace trireme::train {
 

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <iterator>
 #include <map>
-#include <memory>
 #include <utility>
 
 #include "core/base/error.h"

@@ -11,7 +11,6 @@
 
 #include <cmath>
 #include <limits>
-#include <utility>
 
 #include "core/base/error.h"
 #include "core/nn/autograd/saved_state.h"

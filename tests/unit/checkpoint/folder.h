@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/checkpoint/train_state.h"
 #include "core/comm/mesh.h"
 
 namespace trireme::checkpoint {
@@ -53,6 +54,12 @@ inline comm::Mesh& alone() {
   static const auto world = comm::World::start({}, {.device = "cpu"});
   static comm::Mesh mesh(*world, {{"dp", 1}});
   return mesh;
+}
+
+/// latest_checkpoint() of a start that knows of no damage, and reads every file.
+inline std::string newest_checkpoint(const std::string& run, const Log& log) {
+  Damages known;
+  return latest_checkpoint(run, log, Verify::content, known);
 }
 
 /// Runs `body`, which must throw a CheckpointError whose message contains each text of `says`.

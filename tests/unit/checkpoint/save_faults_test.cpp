@@ -128,7 +128,7 @@ struct Scenario {
   }
   /// Whatever has happened in the save: a start finds a good checkpoint, and the run goes on from it.
   void expect_good(const std::string& run, bool is_saved) const {
-    const auto newest = latest_checkpoint(run, Log());
+    const auto newest = newest_checkpoint(run, Log());
     for (const auto& folder : complete_checkpoints(run)) expect_values(folder);
     const auto found = newest.empty() ? -1 : step_of_folder(newest);
     const auto before = earlier.empty() ? -1 : earlier.back();

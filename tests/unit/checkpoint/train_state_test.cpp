@@ -66,7 +66,7 @@ TEST(TrainState, ResumedRunEqualsTheWholeBitForBit) {
                                         "weights-00000-00.safetensors"}));
     for (int s = 4; s < 8; ++s) whole.step(s);
 
-    const Checkpoint checkpoint(latest_checkpoint(run.path(), Log()), Verify::sizes);
+    const Checkpoint checkpoint(newest_checkpoint(run.path(), Log()), Verify::sizes);
     EXPECT_EQ(checkpoint.record().progress, saved.record.progress);
     EXPECT_EQ(checkpoint.record().seed, saved.record.seed);
     EXPECT_EQ(checkpoint.record().loss_scale, saved.record.loss_scale);
@@ -142,11 +142,11 @@ TEST(TrainState, RetentionKeepsTheNewest) {
   const auto save = [&](std::int64_t step, std::int64_t keep) {
     save_checkpoint(run.path(), t.contents(step), keep, alone());
   };
-  EXPECT_EQ(latest_checkpoint(run.path(), Log()), "");
+  EXPECT_EQ(newest_checkpoint(run.path(), Log()), "");
   make_folder(root + "/step-00000009.tmp");  // what a killed run left
   put_bytes(root + "/step-00000009.tmp/weights.safetensors", "half");
   put_bytes(root + "/notes.txt", "mine");
-  EXPECT_EQ(latest_checkpoint(run.path(), Log()), "");
+  EXPECT_EQ(newest_checkpoint(run.path(), Log()), "");
   for (const int step : {10, 20, 30}) save(step, 2);
   EXPECT_EQ(names_in(root), (std::vector<std::string>{"notes.txt", "step-00000020", "step-00000030"}));
   save(25, 2);  // a run resumed from an earlier step: its checkpoint stays
@@ -166,7 +166,7 @@ TEST(TrainState, ResumingEarlierSetsLaterCheckpointsAside) {
   EXPECT_TRUE(set_aside_after(run.path(), 0).empty()) << "no checkpoints yet";
   for (const int step : {5, 10, 20}) save_checkpoint(run.path(), t.contents(step), 9, alone());
   EXPECT_EQ(set_aside_after(run.path(), 10), std::vector<std::string>{root + "/step-00000020.aside"});
-  EXPECT_EQ(latest_checkpoint(run.path(), Log()), root + "/step-00000010");
+  EXPECT_EQ(newest_checkpoint(run.path(), Log()), root + "/step-00000010");
   save_checkpoint(run.path(), t.contents(20), 9, alone());
   EXPECT_EQ(set_aside_after(run.path(), 5),
             (std::vector<std::string>{root + "/step-00000020.aside.2", root + "/step-00000010.aside"}));
@@ -265,11 +265,11 @@ TEST(TrainState, DamagedCheckpointsAreSkipped) {
   const auto old = save_checkpoint(run.path(), t.contents(1), 9, alone());
   for (const auto& [tear, says] : rows) {
     const auto folder = save_checkpoint(run.path(), t.contents(2), 9, alone());
-    ASSERT_EQ(latest_checkpoint(run.path(), Log()), folder);
+    ASSERT_EQ(newest_checkpoint(run.path(), Log()), folder);
     tear(folder);
     expect_error([&, f = folder] { const Checkpoint checkpoint(f); }, says);
     auto* out = std::tmpfile();
-    EXPECT_EQ(latest_checkpoint(run.path(), Log(0, out)), old) << says[0];
+    EXPECT_EQ(newest_checkpoint(run.path(), Log(0, out)), old) << says[0];
     std::string text(static_cast<std::size_t>(std::ftell(out)), '\0');
     std::rewind(out);
     EXPECT_EQ(std::fread(text.data(), 1, text.size(), out), text.size());
@@ -279,11 +279,11 @@ TEST(TrainState, DamagedCheckpointsAreSkipped) {
   }
   // No intact checkpoint is left: starting anew would move away data that may still be recovered.
   fs::remove(old + "/manifest.json");
-  expect_error([&] { (void)latest_checkpoint(run.path(), Log(1)); },
+  expect_error([&] { (void)newest_checkpoint(run.path(), Log(1)); },
                {"no checkpoint is intact (step-00000002, step-00000001)", "config.toml is damaged",
                 old + ": no manifest.json in it", "start a new run (--fresh)"});
   fs::remove_all(run / "checkpoints");
-  EXPECT_EQ(latest_checkpoint(run.path(), Log(1)), "");
+  EXPECT_EQ(newest_checkpoint(run.path(), Log(1)), "");
   expect_error([&] { const Checkpoint checkpoint(old); }, {"no such checkpoint folder"});
 }
 
@@ -301,7 +301,7 @@ TEST(TrainState, DamagedBestWeightsDoNotCostTheCheckpoint) {
            [](const auto& best) { put_bytes(best, "the worst weight"); },
            [](const auto& best) { fs::resize_file(best, 5); }, [](const auto& best) { fs::remove(best); }}) {
     tear(folder + "/best.safetensors");
-    EXPECT_EQ(latest_checkpoint(run.path(), Log(1)), folder);
+    EXPECT_EQ(newest_checkpoint(run.path(), Log(1)), folder);
     expect_error([&] { Checkpoint(folder).verify_best(0, 1); }, {"best.safetensors"});
   }
   Damages known{{folder, {.why = "damaged", .only_best = true}}};
@@ -327,7 +327,7 @@ TEST(TrainState, FailureLeavesOnlyTheOldCheckpoint) {
                  {"step-00000002.tmp/optimizer-00000-00.safetensors", "File too large", "it needs 3.8 MiB"});
   }
   EXPECT_EQ(names_in(run / "checkpoints"), std::vector<std::string>{"step-00000001"});
-  EXPECT_EQ(latest_checkpoint(run.path(), Log()), old);
+  EXPECT_EQ(newest_checkpoint(run.path(), Log()), old);
 }
 
 }  // namespace

@@ -9,7 +9,6 @@
 
 #include "core/base/error.h"
 #include "core/optim/curves.h"
-#include "core/optim/registry.h"
 
 namespace trireme::optim {
 namespace {
