@@ -2,9 +2,7 @@
 
 #include <sys/stat.h>
 
-#include <cstdint>
 #include <cstring>
-#include <string_view>
 
 #include "core/base/environment.h"
 #include "core/base/error.h"

@@ -1,6 +1,5 @@
 #include "pipeline/executor.h"
 
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/variable.h>

@@ -8,7 +8,6 @@
 #include "apps/commands/commands.h"
 #include "apps/commands/text_table.h"
 #include "apps/report.h"
-#include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/checkpoint/checkpoint_files.h"

@@ -1,5 +1,4 @@
 // trireme inspect
-#include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>

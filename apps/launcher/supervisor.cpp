@@ -81,7 +81,7 @@ class Run {
   void on_signals();
   void on_end(const RankState& rank);
   [[nodiscard]] bool may_ask(int signal) const;
-  void ask_to_stop(int signal);
+  void request_stop(int signal);
   void tell_of_shells();
   void tell(const RankState& rank);
   void look_for_cause();
@@ -198,7 +198,7 @@ void Run::on_signals() {
   while (const int number = signals_.next()) {
     ranks_->collect();  // what the signal means depends on what the ranks have reported
     if (may_ask(number)) {
-      ask_to_stop(number);
+      request_stop(number);
       continue;
     }
     if (asked_ && asks_to_stop(number) && !is_second_request(asked_at_)) continue;
@@ -231,7 +231,7 @@ bool Run::may_ask(int signal) const {
   return options_.on_stop == OnStop::ask && stop_ == 0 && !cause_ && asks_to_stop(signal);
 }
 
-void Run::ask_to_stop(int signal) {
+void Run::request_stop(int signal) {
   clock_gettime(CLOCK_MONOTONIC, &asked_at_);
   stop_ = signal;
   asked_ = stopped_ = true;

@@ -78,6 +78,28 @@ std::string temporary_root() {
   return "/tmp";
 }
 
+/// @throws ConfigError for a --set of what verify has an option for
+void check_sets(const VerifyCommand& command) {
+  for (const auto& set : command.set)
+    for (const auto& [key, instead] :
+         {std::pair{"parallel.", "--layouts"}, {"plugin.", "--layouts"}, {"train.precision=", "--precision"}})
+      if (set.rfind(key, 0) == 0)
+        throw ConfigError(fmt::format("--set {}: use {} for this in verify; remove it", set, instead));
+}
+
+/// The threads of a rank, for each layout. @throws ConfigError that names the layout
+std::vector<std::int64_t> threads_of_layouts(const VerifyCommand& command, const std::vector<Layout>& layouts) {
+  std::vector<std::int64_t> threads;
+  for (const auto& layout : layouts) {
+    try {
+      threads.push_back(threads_of(table_with_layout(command.config, set_of(command), layout)));
+    } catch (const ConfigError& error) {
+      blame(layout, command.set, error);
+    }
+  }
+  return threads;
+}
+
 void say(const std::string& line) {
   put(fitted(line.substr(0, line.find_last_not_of(' ') + 1)) + "\n");
   std::fflush(stdout);
@@ -87,20 +109,9 @@ void say(const std::string& line) {
 
 int verify(const VerifyCommand& command) {
   const auto layouts = parse_layouts(command.layouts);
-  for (const auto& set : command.set)
-    for (const auto& [key, instead] :
-         {std::pair{"parallel.", "--layouts"}, {"plugin.", "--layouts"}, {"train.precision=", "--precision"}})
-      if (set.rfind(key, 0) == 0)
-        throw ConfigError(fmt::format("--set {}: use {} for this in verify; remove it", set, instead));
+  check_sets(command);
   (void)read_config(command.config);  // an error in the file is no layout's
-  std::vector<std::int64_t> threads;
-  for (const auto& layout : layouts) {
-    try {
-      threads.push_back(threads_of(table_with_layout(command.config, set_of(command), layout)));
-    } catch (const ConfigError& error) {
-      blame(layout, command.set, error);
-    }
-  }
+  const auto threads = threads_of_layouts(command, layouts);
   Supervisor supervisor;
   std::vector<std::string> checking{"check-layouts", command.config, "--layouts", command.layouts};
   for (const auto& set : set_of(command)) checking.insert(checking.end(), {"--set", set});

@@ -1,4 +1,4 @@
-// The state behind an Accelerator and the handles that its prepare() returns. Internal to core/booster.
+// The state behind an Accelerator and the handles that its prepare() returns. Internal to core/accelerate.
 //
 // The batch in progress is that of the loader whose loop runs. Loops may nest: an evaluation inside the training loop
 // hides the training batch until it ends, by itself or because the program leaves it (break, return, an exception).

@@ -1,7 +1,5 @@
 #include "core/booster/boosted.h"
 
-#include <utility>
-
 #include "core/base/trace.h"
 #include "core/booster/buffers.h"
 #include "core/comm/flight/recorder.h"

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/comm/world.h"
 #include "core/nn/block.h"
 #include "core/nn/layers/attention.h"
 #include "core/nn/layers/fused.h"

@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/files/digest.h"
 #include "core/checkpoint/manifest.h"
 
 namespace trireme::checkpoint {

@@ -1,4 +1,3 @@
-#include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 
 #include <filesystem>

@@ -1,14 +1,12 @@
 #include "core/checkpoint/sharded_tensors.h"
 
 #include <ATen/ops/empty.h>
-#include <c10/core/ScalarType.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
-#include "core/base/error.h"
 #include "core/base/files/files.h"
 #include "core/base/text.h"
 

@@ -4,7 +4,6 @@
 
 #include <cctype>
 #include <regex>
-#include <string>
 
 #include "core/base/error.h"
 

@@ -10,7 +10,6 @@
 #include <limits>
 #include <optional>
 #include <sstream>
-#include <string>
 
 #include "core/base/environment.h"
 #include "core/base/error.h"

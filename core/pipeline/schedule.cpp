@@ -1,8 +1,8 @@
 #include "core/pipeline/schedule.h"
 
-#include <array>
+#include <fmt/format.h>
 
-#include "core/base/error.h"
+#include <array>
 
 namespace trireme::pipeline {
 

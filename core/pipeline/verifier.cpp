@@ -1,9 +1,9 @@
 #include "core/pipeline/verifier.h"
 
+#include <fmt/format.h>
+
 #include <map>
 #include <utility>
-
-#include "core/base/error.h"
 
 namespace trireme::pipeline {
 namespace {

@@ -6,7 +6,6 @@
 #include "core/base/error.h"
 #include "core/base/files/files.h"
 #include "core/base/json_text.h"
-#include "core/base/text.h"
 #include "core/booster/run_state.h"
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/shared_errors.h"

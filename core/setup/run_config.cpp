@@ -9,7 +9,6 @@
 #include "core/base/text.h"
 #include "core/config/document.h"
 #include "core/config/other_names.h"
-#include "core/config/table.h"
 #include "core/setup/extension.h"
 
 namespace trireme::train {

@@ -45,7 +45,7 @@ RunResult TrainingLoop::train() {
   } catch (...) {
     // The error is said before the disk is waited for, which may be what hangs.
     saves_.cancel();
-    report_error(std::current_exception());
+    tell_callbacks(std::current_exception());
     saves_.abandon();
     throw;
   }
@@ -306,7 +306,7 @@ void TrainingLoop::throw_stopped() {
   throw stopped;
 }
 
-void TrainingLoop::report_error(const std::exception_ptr& error) {
+void TrainingLoop::tell_callbacks(const std::exception_ptr& error) {
   saves_.warn_if_unrecorded(verdict_on(error).message);
   for (const auto& callback : run_.callbacks) {
     try {

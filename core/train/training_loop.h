@@ -50,7 +50,7 @@ class TrainingLoop {
   RunResult finish_run();
   void end_if_stopped();
   [[noreturn]] void throw_stopped();
-  void report_error(const std::exception_ptr& error);
+  void tell_callbacks(const std::exception_ptr& error);
 
   [[nodiscard]] EpochEnd epoch_end(Clock::time_point begin) const;
   [[nodiscard]] bool is_evaluation_due() const { return run_.is_due(options().train.eval_every.value_or(0)); }

@@ -16,7 +16,6 @@
 #include "core/base/error.h"
 #include "core/base/files/digest.h"
 #include "core/base/files/files.h"
-#include "core/base/text.h"
 
 namespace trireme::datasets {
 namespace {

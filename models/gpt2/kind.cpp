@@ -1,6 +1,5 @@
 #include "models/gpt2/kind.h"
 
-#include "core/base/error.h"
 #include "models/decoder.h"
 #include "models/parts.h"
 

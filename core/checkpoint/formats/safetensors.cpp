@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/isinf.h>
-#include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -7,7 +7,6 @@
 #include <array>
 #include <filesystem>
 #include <memory>
-#include <set>
 #include <utility>
 
 #include "core/base/error.h"

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,7 +12,6 @@
 #include "core/base/error.h"
 #include "core/base/files/files.h"
 #include "core/base/owned_folder.h"
-#include "core/base/text.h"
 #include "core/checkpoint/weights/model_files.h"
 
 namespace trireme::checkpoint {

@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/text.h"
 
 namespace trireme::checkpoint {
 namespace {

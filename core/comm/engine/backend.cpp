@@ -4,7 +4,6 @@
 
 #include <numeric>
 
-#include "core/base/error.h"
 #include "core/comm/engine/call.h"
 
 namespace trireme::comm::engine {

@@ -133,14 +133,14 @@ class Reporter {
   /// The rank that has failed first. Of several that did at about the same time, the one that is least far: the others
   /// may have gone on with what it waits for.
   const RankView* first_lost() const {
-    constexpr std::int64_t kSameTime = 500'000'000;  // nanoseconds
+    constexpr std::int64_t kSimultaneous = 500'000'000;  // nanoseconds
     std::int64_t begin = std::numeric_limits<std::int64_t>::max();
     for (const auto& rank : ranks_)
       if (rank.record.end == EndKind::lost) begin = std::min(begin, rank.record.ended);
     const RankView* first = nullptr;
     std::uint64_t least = 0;
     for (const auto& rank : ranks_) {
-      if (rank.record.end != EndKind::lost || rank.record.ended - begin > kSameTime) continue;
+      if (rank.record.end != EndKind::lost || rank.record.ended - begin > kSimultaneous) continue;
       const auto* operation = rank.current();
       const auto sequence = operation != nullptr && operation->is_message == 0
                                 ? operation->sequence

@@ -46,6 +46,27 @@ class Graph {
   /// In reverse topological order: each node comes after all nodes that it leads to.
   [[nodiscard]] const std::vector<std::shared_ptr<Node>>& nodes() const { return nodes_; }
   [[nodiscard]] bool leads_to_input(const Node* node) const { return leads_.at(node); }
+  [[nodiscard]] std::vector<BackwardHook*> hooks() const {
+    std::vector<BackwardHook*> out;
+    for (const auto& node : nodes_)
+      if (auto* hook = dynamic_cast<BackwardHook*>(node.get())) out.push_back(hook);
+    return out;
+  }
+  struct Branches {
+    std::vector<Edge*> to_inputs;
+    std::vector<std::shared_ptr<Node>> to_weights;  ///< those that lead to no input
+  };
+  [[nodiscard]] Branches branches(Node& node) const {
+    Branches out;
+    for (auto& edge : node.next_edges()) {
+      if (!edge.is_valid()) continue;
+      if (leads_to_input(edge.function.get()))
+        out.to_inputs.push_back(&edge);
+      else
+        out.to_weights.push_back(edge.function);
+    }
+    return out;
+  }
 
  private:
   void visit(const std::shared_ptr<Node>& from, const std::unordered_set<const Node*>& inputs) {
@@ -124,36 +145,25 @@ SplitBackward::SplitBackward(const std::vector<Root>& roots, const std::vector<a
       weight_branches.push_back(root.edge.function);
     }
   const bool any = !weight_branches.empty() && add_fork(begin, weight_branches);
-  const auto meets = [&](const Root& root) {
+  whole_ = std::none_of(roots.begin(), roots.end(), [&](const Root& root) {
     return root.edge.is_valid() && graph.leads_to_input(root.edge.function.get());
-  };
-  whole_ = std::none_of(roots.begin(), roots.end(), meets);
+  });
   if (whole_ && !any && !weight_branches.empty())
     forks_.push_back(std::move(begin));  // for the backward hooks on its paths
   if (whole_) return;
 
   // The pass below accumulates no gradient; those of the weights come in the second pass.
-  std::vector<BackwardHook*> hooks;
-  for (const auto& node : graph.nodes())
-    if (auto* hook = dynamic_cast<BackwardHook*>(node.get())) hooks.push_back(hook);
+  const auto hooks = graph.hooks();
   for (auto* hook : hooks) hook->set(BackwardPart::inputs);
 
   std::vector<Edge*> behind;  // edges from forks towards the inputs
   for (auto node = graph.nodes().rbegin(); node != graph.nodes().rend(); ++node) {
     if (!graph.leads_to_input(node->get())) continue;
-    weight_branches.clear();
-    std::vector<Edge*> on;
-    for (auto& edge : (*node)->next_edges()) {
-      if (!edge.is_valid()) continue;
-      if (graph.leads_to_input(edge.function.get()))
-        on.push_back(&edge);
-      else
-        weight_branches.push_back(edge.function);
-    }
+    const auto [to_inputs, to_weights] = graph.branches(**node);
     Fork fork{.into = {}, .parameters = {}, .whole = false};
     for (std::uint32_t k = 0; k < (*node)->num_inputs(); ++k) fork.into.push_back({Edge(*node, k), {}});
-    if (add_fork(std::move(fork), weight_branches)) {
-      behind.insert(behind.end(), on.begin(), on.end());
+    if (add_fork(std::move(fork), to_weights)) {
+      behind.insert(behind.end(), to_inputs.begin(), to_inputs.end());
     } else if (const auto* hook = dynamic_cast<const BackwardHook*>(node->get())) {
       auto call = [again = hook->call()] { again(BackwardPart::weights); };
       forks_.push_back({.into = {}, .parameters = {}, .whole = false, .call = std::move(call)});

@@ -3,7 +3,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "core/resume/run_folder.h"
 #include "core/train/callbacks.h"
