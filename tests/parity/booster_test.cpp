@@ -85,7 +85,7 @@ struct InLayout {
   }
 };
 
-/// The outputs for a microbatch, computed by the whole model on this rank.
+/// The outputs for a microbatch, computed by the whole model on this rank's CPU.
 at::Tensor outputs_by_hand(const Decoder& decoder, const Named& weights, const data::Batch& micro, std::int64_t step) {
   const at::NoGradGuard no_grad;
   const auto model = decoder.make();
@@ -102,7 +102,7 @@ at::Tensor outputs_by_hand(const Decoder& decoder, const Named& weights, const d
   const nn::Context context{.training = true,
                             .seed = kSeed,
                             .step = step,
-                            .sample_ids = micro.sample_ids,
+                            .sample_ids = micro.sample_ids.cpu(),
                             .tokens = inputs["input_ids"].size(1),
                             .side = model->side_inputs(inputs)};
   return model->forward(model->first_inputs(inputs), context).front();
@@ -137,14 +137,15 @@ TEST_P(ParityBooster, ExecutesASchedule) {
     const auto weights = run.weights();
     const auto [loss, outputs] = run.boosted.execute_pipeline(batch, {.return_outputs = true});
     EXPECT_NEAR(loss.item<double>(), losses[static_cast<std::size_t>(step)], kBound);
-    const auto with_outputs = at::full({}, static_cast<std::int64_t>(outputs.size()), at::kLong);
+    const auto with_outputs =
+        at::full({}, static_cast<std::int64_t>(outputs.size()), at::TensorOptions(at::kLong).device(world().device()));
     world().group().all_reduce(with_outputs);
     EXPECT_EQ(with_outputs.item<std::int64_t>(), world().size() / run.booster.mesh().size("pp"));
     std::int64_t row = 0;
     for (const auto& micro : batch.micro) {
       if (outputs.empty() || micro.size() == 0) continue;
       const auto by_hand = outputs_by_hand(decoder, weights, micro, step);
-      const auto got = outputs.front().narrow(0, row, micro.size()).narrow(1, 0, by_hand.size(1));
+      const auto got = outputs.front().narrow(0, row, micro.size()).narrow(1, 0, by_hand.size(1)).cpu();
       ASSERT_EQ(got.sizes(), by_hand.sizes());
       EXPECT_LE((got - by_hand).abs().max().item<double>(), kBound);
       row += micro.size();

@@ -40,11 +40,11 @@ Named tensors_of(const torch::nn::Sequential& net) {
   return out;
 }
 
-/// The reference: the same training in one process, without the engine. It runs every share of the batch in turn and
-/// keeps the running statistics of the first share only.
+/// The reference: the same training in one process, without the engine, on the same device, whose generator draws the
+/// dropout. It runs every share of the batch in turn and keeps the running statistics of the first share only.
 Named expected(const Named& start, int shares) {
   auto net = make_net();
-  net->to(at::kDouble);
+  net->to(world().device(), at::kDouble);
   const auto tensors = tensors_of(net);
   {
     const at::NoGradGuard no_grad;
@@ -64,7 +64,7 @@ Named expected(const Named& start, int shares) {
       loader.start_epoch(step / loader.steps_per_epoch(), step % loader.steps_per_epoch());
       const auto batch = loader.next();
       for (const auto& micro : batch->micro) {
-        auto x = micro.inputs.front();
+        auto x = micro.inputs.front().to(world().device());
         std::uint64_t block = 0;
         for (auto& child : *net) {
           auto key = random::mix(kSeed, static_cast<std::uint64_t>(step));
@@ -72,7 +72,7 @@ Named expected(const Named& start, int shares) {
           at::manual_seed(random::mix(key, block++));
           x = child.any_forward(x).get<at::Tensor>();
         }
-        (nn::cross_entropy(x, micro.targets["labels"]) / kGlobal).backward();
+        (nn::cross_entropy(x, micro.targets["labels"].to(x.device())) / kGlobal).backward();
       }
       const at::NoGradGuard no_grad;
       if (share > 0)
@@ -98,7 +98,7 @@ TEST_P(Buffers, EqualThoseOfTheFirstShare) {
   training.train_to(kSteps);
   const auto got = training.state();
   for (const auto& [name, want] : expected(start, world().size() / GetParam().pipeline)) {
-    const auto of = want.detach().to(at::kDouble), have = got.at(name).to(at::kDouble);
+    const auto of = want.detach().to(at::kCPU, at::kDouble), have = got.at(name).to(at::kDouble);
     EXPECT_LE((have - of).abs().max().item<double>(), 1e-9) << name;
   }
   EXPECT_GT(got.at("1.num_batches_tracked").item<std::int64_t>(), 0);

@@ -43,10 +43,11 @@ struct Case {
   std::string precision = "fp64";
   double initial_scale = 65536;  ///< of fp16's loss scale
   std::string plugin_name = "torch_ddp";
-  std::int64_t tp = 1, pp = 1;  ///< ranks beside data parallelism that the plugin's keys ask for
-  bool sequence = false;        ///< those keys ask for sequence parallelism
-  bool reduce_each = false;     ///< by_pieces() reduces after each microbatch, without no_sync()
-  std::string train = "";       ///< further keys of [train]
+  std::int64_t tp = 1, pp = 1;   ///< ranks beside data parallelism that the plugin's keys ask for
+  bool sequence = false;         ///< those keys ask for sequence parallelism
+  bool reduce_each = false;      ///< by_pieces() reduces after each microbatch, without no_sync()
+  std::string train = "";        ///< further keys of [train]
+  bool fused_attention = false;  ///< they ask for a kernel that LibTorch has on GPUs in 16 bits alone
   std::optional<nn::LoraOptions> lora{};
 };
 

@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::ValuesIn(hybrid_cases(
         {{1, 0}, {2, 0}, {2, 2}},
         {Case{.name = "scores", .plugin = "enable_flash_attention = false"},
-         Case{.name = "flash", .max_norm = 0.5, .plugin = "enable_flash_attention = true"},
+         Case{.name = "flash", .max_norm = 0.5, .plugin = "enable_flash_attention = true", .fused_attention = true},
          Case{.name = "norm", .micro_batch = kUneven, .plugin = "enable_fused_normalization = true"},
          Case{.name = "norm_dropout", .dropout = 0.2, .plugin = "enable_fused_normalization = true"},
          Case{.name = "jit", .micro_batch = kUneven, .plugin = "enable_jit_fused = true"},

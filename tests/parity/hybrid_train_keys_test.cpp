@@ -34,7 +34,7 @@ std::vector<Case> with_each_plugin(const std::vector<Case>& cases) {
 INSTANTIATE_TEST_SUITE_P(
     Plugins, SharedTrainOptions,
     testing::ValuesIn(with_each_plugin(
-        {Case{.name = "flash", .micro_batch = 2, .train = "attention_kernel = \"flash\""},
+        {Case{.name = "flash", .micro_batch = 2, .train = "attention_kernel = \"flash\"", .fused_attention = true},
          Case{.name = "math", .max_norm = 0.5, .train = "attention_kernel = \"math\""},
          Case{.name = "scores", .train = "enable_flash_attention = false"},
          Case{.name = "fused",

@@ -16,7 +16,8 @@ Trace by_pieces(const Case& c);
 Trace by_train_step(const Case& c);
 /// Full tensors from the ranks' slices, on every rank, on the CPU like the reference. Collective.
 Named gathered(const std::vector<shard::Slice>& slices, comm::Mesh& mesh);
-/// Checks contract C1: every gradient, norm, loss and weight of both ways to train equals the reference's.
+/// Checks contract C1: every gradient, norm, loss and weight of both ways to train equals the reference's; for a kernel
+/// that has no float64 here, that bf16 stays near it.
 void expect_same_as_one_process(const Case& c);
 void expect_same(const Case& c, const Trace& expected);
 /// Checks that a step whose loss is NaN on one rank (in a pipeline on all) changes no weight and no optimizer state on
