@@ -8,11 +8,10 @@
 #include <iterator>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <string_view>
 
 #include "core/base/error.h"
 #include "core/base/json_parse.h"
-#include "core/base/text.h"
+#include "core/checkpoint/checkpoint_folders.h"
 
 namespace trireme::apps {
 namespace {
@@ -31,26 +30,6 @@ bool is_checkpoint(const fs::path& folder) {
 bool is_model(const fs::path& folder) {
   return is_file(folder / "model.safetensors") || is_file(folder / "model.safetensors.index.json") ||
          is_file(folder / "adapter_model.safetensors");
-}
-
-struct Newest {
-  fs::path folder;  ///< empty: the run has no checkpoint
-  std::int64_t step = -1;
-};
-
-/// Finds the checkpoint with the largest step.
-Newest newest_checkpoint(const fs::path& run) {
-  Newest newest;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(run / "checkpoints", none)) {
-    const auto name = entry.path().filename().string();
-    constexpr std::string_view kPrefix = "step-";
-    if (!name.starts_with(kPrefix)) continue;
-    const auto step = text::integer(std::string_view(name).substr(kPrefix.size()));
-    if (!step || *step <= newest.step) continue;  // skips ".tmp" and ".aside"
-    newest = {entry.path(), *step};
-  }
-  return newest;
 }
 
 /// The step of the weights in RUN/model; the largest integer if RUN has no record of it.
@@ -80,14 +59,15 @@ EvalTarget find_eval_target(const std::string& path) {
   if (is_one_file) return {path};
   if (!is_file(folder / "config.toml")) return {path};
   const auto config = (folder / "config.toml").string();
-  const auto newest = newest_checkpoint(folder);
+  const auto checkpoints = checkpoint::complete_checkpoints(folder.string());
+  const auto newest = checkpoints.empty() ? -1 : checkpoint::step_of_folder(checkpoints.front());
   // After a run is resumed past its end, RUN/model is outdated until the run ends again.
-  const bool exported = is_model(folder / "model") && exported_step(folder) >= newest.step;
+  const bool exported = is_model(folder / "model") && exported_step(folder) >= newest;
   if (exported || is_model(folder)) return {path, config};
-  if (newest.folder.empty())
+  if (checkpoints.empty())
     throw CheckpointError(
         fmt::format("{}: this run has neither a model nor a checkpoint yet; there is nothing to evaluate", path));
-  return {newest.folder.string(), (newest.folder / "config.toml").string(), true};
+  return {checkpoints.front(), checkpoints.front() + "/config.toml", true};
 }
 
 }  // namespace trireme::apps
