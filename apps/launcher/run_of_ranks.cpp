@@ -46,8 +46,7 @@ std::vector<ranks::Program> programs_of(const StartOptions& options, const Store
     });
     // Without a folder the variable is empty, because that of an outer run must not be used.
     set_variable(environment, comm::flight::kFolderVariable, flight_folder);
-    for (const auto& [name, value] : thread_variables(options.ranks, !host_has_gpu(), environment))
-      set_variable(environment, name, value);
+    set_thread_variables(environment, options.ranks, !host_has_gpu());
     for (const auto& [name, value] : rank_variables(rank, options.ranks, store.port(), "launch", store.descriptor()))
       set_variable(environment, name, value);
   }

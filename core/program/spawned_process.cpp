@@ -127,8 +127,7 @@ std::optional<SpawnedProcess> spawned_process = find_self();
 ranks::Program program_of_rank(const SpawnCall& call, bool on_cpu) {
   auto program = the_start;
   auto& environment = program.environment;
-  for (const auto& [name, value] : thread_variables(call.ranks, on_cpu, environment))
-    set_variable(environment, name, value);
+  set_thread_variables(environment, call.ranks, on_cpu);
   set_variable(environment, comm::flight::kFolderVariable, call.flight_folder);
   set_variable(environment, kSpawnCall, call.place);
   set_variable(environment, kSpawnRank, fmt::format("{} {} {} {}", call.rank, call.ranks, call.port, call.store));
