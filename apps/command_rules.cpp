@@ -14,21 +14,14 @@
 #include "core/config/table.h"
 
 namespace trireme::apps {
-namespace {
 
-std::string path_of(const CLI::App& app) {
+void refuse(const CLI::App& app, const std::string& what) {
   std::string path = "trireme";
   for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
     at = at->get_subcommands().front();
     path += " " + at->get_name();
   }
-  return path;
-}
-
-}  // namespace
-
-[[noreturn]] void refuse(const CLI::App& app, const std::string& what) {
-  throw ConfigError(fmt::format("{}  ({} --help)", what, path_of(app)));
+  throw ConfigError(fmt::format("{}  ({} --help)", what, path));
 }
 
 namespace {
