@@ -37,16 +37,6 @@ signal n (docs/errors.md).
 
 constexpr std::size_t kDescriptions = 34;  ///< the column where the descriptions begin
 
-std::string help_of(const CLI::App& app) {
-  const CLI::App* deepest = &app;
-  std::string name;
-  while (!deepest->get_subcommands().empty()) {
-    name += (name.empty() ? "" : " ") + deepest->get_name();
-    deepest = deepest->get_subcommands().front();
-  }
-  return fitted(deepest->help(name), kDescriptions);
-}
-
 std::vector<std::string> names_of(const CLI::App& app) {
   std::vector<std::string> names;
   for (const auto* option : app.get_options())
@@ -153,7 +143,7 @@ Command parse_command_line(int argc, const char* const* argv) {
   try {
     app.parse(static_cast<int>(arguments.size()), arguments.data());
   } catch (const CLI::CallForHelp&) {
-    return Answer{help_of(app)};
+    return Answer{fitted(app.help(), kDescriptions)};  // that of the command
   } catch (const CLI::CallForVersion& version) {
     return Answer{std::string(version.what()) + "\n"};
   } catch (const CLI::ParseError& error) {

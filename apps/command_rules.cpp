@@ -4,36 +4,24 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
-#include <limits>
-#include <nlohmann/json.hpp>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "apps/command_options.h"
+#include "apps/eval_target.h"
 #include "core/base/error.h"
-#include "core/base/json_parse.h"
 #include "core/base/text.h"
 #include "core/config/table.h"
 
 namespace trireme::apps {
-namespace {
 
-std::string path_of(const CLI::App& app) {
+void refuse(const CLI::App& app, const std::string& what) {
   std::string path = "trireme";
   for (const CLI::App* at = &app; !at->get_subcommands().empty();) {
     at = at->get_subcommands().front();
     path += " " + at->get_name();
   }
-  return path;
-}
-
-}  // namespace
-
-[[noreturn]] void refuse(const CLI::App& app, const std::string& what) {
-  throw ConfigError(fmt::format("{}  ({} --help)", what, path_of(app)));
+  throw ConfigError(fmt::format("{}  ({} --help)", what, path));
 }
 
 namespace {
@@ -55,86 +43,6 @@ void check_seed(const CLI::App& app, std::int64_t seed) {
 }
 
 constexpr std::int64_t kMostRanks = 4096, kMostRestarts = 1'000'000;
-
-struct EvalTarget {
-  std::string weights;         ///< what to evaluate; for a run without a model, its newest checkpoint
-  std::string config{};        ///< the configuration in the run or checkpoint; "" for weights without one
-  bool is_checkpoint = false;  ///< `weights` is a checkpoint's folder
-};
-
-namespace fs = std::filesystem;
-
-bool is_file(const fs::path& path) {
-  std::error_code none;
-  return fs::is_regular_file(path, none);
-}
-
-bool is_checkpoint(const fs::path& folder) {
-  return is_file(folder / "manifest.json") && is_file(folder / "config.toml");
-}
-
-bool is_model(const fs::path& folder) {
-  return is_file(folder / "model.safetensors") || is_file(folder / "model.safetensors.index.json") ||
-         is_file(folder / "adapter_model.safetensors");
-}
-
-struct Newest {
-  fs::path folder;  ///< empty: the run has no checkpoint
-  std::int64_t step = -1;
-};
-
-/// Finds the checkpoint with the largest step.
-Newest newest_checkpoint(const fs::path& run) {
-  Newest newest;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(run / "checkpoints", none)) {
-    const auto name = entry.path().filename().string();
-    constexpr std::string_view kPrefix = "step-";
-    if (!name.starts_with(kPrefix)) continue;
-    const auto step = text::integer(std::string_view(name).substr(kPrefix.size()));
-    if (!step || *step <= newest.step) continue;  // skips ".tmp" and ".aside"
-    newest = {entry.path(), *step};
-  }
-  return newest;
-}
-
-/// The step of the weights in RUN/model; the largest integer if RUN has no record of it.
-std::int64_t exported_step(const fs::path& run) {
-  std::ifstream file(run / "summary.json");
-  const auto summary = parse_json_or_null(std::string{std::istreambuf_iterator<char>(file), {}});
-  if (!summary.is_object() || !summary.contains("steps") || !summary["steps"].is_number_integer())
-    return std::numeric_limits<std::int64_t>::max();
-  return summary["steps"].get<std::int64_t>();
-}
-
-/// Resolves PATH in `trireme eval PATH`: a run folder, a checkpoint, or weights, which may be a file in one of these;
-/// and the configuration that belongs to them. Looks only at file names.
-/// @throws CheckpointError for a run folder with neither a model nor a checkpoint.
-EvalTarget find_eval_target(const std::string& path) {
-  if (path.empty()) throw ConfigError("the path of a run or of weights is empty; is a variable of the shell unset?");
-  auto folder = fs::path(path).lexically_normal();
-  const bool is_one_file = is_file(folder);                                  // of weights, in one of the folders below
-  if (is_one_file || !folder.has_filename()) folder = folder.parent_path();  // else a trailing slash
-  if (folder.empty()) folder = ".";
-  if (is_checkpoint(folder)) return {path, (folder / "config.toml").string(), !is_one_file};
-  auto full = fs::absolute(folder).lexically_normal();
-  if (!full.has_filename()) full = full.parent_path();
-  const auto name = full.filename(), run = full.parent_path();
-  if (is_model(folder) && (name == "model" || name == "model-best" || name == "model-merged") &&
-      is_file(run / "config.toml"))
-    return {path, (folder.has_parent_path() ? folder.parent_path() / "config.toml" : run / "config.toml").string()};
-  if (is_one_file) return {path};
-  if (!is_file(folder / "config.toml")) return {path};
-  const auto config = (folder / "config.toml").string();
-  const auto newest = newest_checkpoint(folder);
-  // After a run is resumed past its end, RUN/model is outdated until the run ends again.
-  const bool exported = is_model(folder / "model") && exported_step(folder) >= newest.step;
-  if (exported || is_model(folder)) return {path, config};
-  if (newest.folder.empty())
-    throw CheckpointError(
-        fmt::format("{}: this run has neither a model nor a checkpoint yet; there is nothing to evaluate", path));
-  return {newest.folder.string(), (newest.folder / "config.toml").string(), true};
-}
 
 /// @throws ConfigError for an override (--set) that does not apply to an evaluation.
 void check_eval_settings(const std::vector<std::string>& set) {

@@ -1,5 +1,4 @@
 // trireme config
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <memory>
@@ -96,22 +95,15 @@ std::string resolved(train::RunConfig config) {
 int run(const ConfigCommand& command) {
   if (!command.explain.empty()) {
     put(explained(command));
-    return 0;
-  }
-  if (command.explain_all) {
+  } else if (command.explain_all) {
     put(all_explained());
-    return 0;
-  }
-  if (command.markdown) {
+  } else if (command.markdown) {
     put(config::document_markdown(AllTables({}).tables));
-    return 0;
+  } else {
+    const auto text = resolved(load_config(command.config, command.set));
+    const auto* fine = ": no error found (data and weights are read only by a run; --print shows every option)\n";
+    put(command.print ? text : fitted(command.config + fine));
   }
-  const auto text = resolved(load_config(command.config, command.set));
-  if (command.print)
-    put(text);
-  else
-    put(fitted(fmt::format("{}: no error found (data and weights are read only by a run; --print shows every option)\n",
-                           command.config)));
   return 0;
 }
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "apps/launcher/run_messages.h"
 #include "apps/launcher/worker.h"
 #include "apps/report.h"
 #include "core/base/error.h"
@@ -31,7 +32,7 @@ std::vector<std::string> arguments_again(const TrainCommand& command, std::int64
 /// Tells the next start of the ranks that it is not the first one. `number`: 0 for a retry.
 void announce_restart(std::int64_t number, const std::string& cause, const RunEnd& before) {
   setenv(train::kRestartVariable, fmt::format("{} {}", number, cause).c_str(), 1);
-  if (!before.trained_in.empty()) setenv(train::kTrainedInVariable, before.trained_in.c_str(), 1);
+  if (!before.report.trains_in.empty()) setenv(train::kTrainedInVariable, before.report.trains_in.c_str(), 1);
 }
 
 /// A training that is started as often as its ranks die.
@@ -55,9 +56,9 @@ class Training {
 
 RunEnd Training::start(const std::vector<std::string>& arguments) {
   const auto end = run_ranks(supervisor_, ranks_, threads_, arguments, OnStop::ask);
-  const bool may_retry = end.code == static_cast<int>(ExitCode::out_of_memory) && end.smaller_micro_batch > 0;
+  const bool may_retry = end.code == static_cast<int>(ExitCode::out_of_memory) && end.report.smaller_micro_batch > 0;
   if (!may_retry || end.stopped || std::exchange(retried_, true)) return end;
-  const auto smaller = fmt::format("train.micro_batch={}", end.smaller_micro_batch);
+  const auto smaller = fmt::format("train.micro_batch={}", end.report.smaller_micro_batch);
   command_.set.push_back(smaller);
   announce_restart(0, "out of memory; " + smaller, end);
   const auto fitting = arguments_again(command_, ranks_);
@@ -65,7 +66,7 @@ RunEnd Training::start(const std::vector<std::string>& arguments) {
     return checked.stopped ? checked : end;
   put(fitted(fmt::format("retry     with {}, because memory ran out (train.on_oom)\n", smaller)));
   auto again = start(fitting);
-  again.saved_step = std::max(again.saved_step, end.saved_step);
+  again.report.saved_step = std::max(again.report.saved_step, end.report.saved_step);
   return again;
 }
 
@@ -95,8 +96,8 @@ int with_restarts(Supervisor& supervisor, std::int64_t most, const std::function
       say_error(fmt::format("not started again: {} of --max-restarts {} made", text::quantity(most, "restart"), most));
       return end.code;
     }
-    attempt = {attempt.number + 1, attempt.number == 0 || end.saved_step > newest};
-    newest = std::max(newest, end.saved_step);
+    attempt = {attempt.number + 1, attempt.number == 0 || end.report.saved_step > newest};
+    newest = std::max(newest, end.report.saved_step);
     put(fitted(fmt::format("restart   {} of {}, after: {}\n", attempt.number, most, end.death)));
     std::fflush(stdout);
     announce_restart(attempt.number, end.death, end);

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "apps/command_line.h"
-#include "apps/launcher/run_end.h"
 #include "apps/launcher/supervisor.h"
 
 namespace trireme::apps {

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "apps/launcher/run_end.h"
 #include "apps/launcher/supervisor.h"
 
 namespace trireme::apps {

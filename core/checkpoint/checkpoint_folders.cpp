@@ -8,8 +8,6 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/files/files.h"
-#include "core/base/files/output_folder.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -71,19 +69,11 @@ std::vector<std::string> all_checkpoints(const std::string& run_dir) {
   return folders;
 }
 
+bool has_replaced(const std::string& run_dir) { return !nameless(run_dir).empty(); }
+
 void restore_replaced(const std::string& run_dir) {
   std::error_code ignored;
   for (const auto& [aside, name] : nameless(run_dir)) fs::rename(aside, name, ignored);
-}
-
-void restore_replaced_unless_owned(const std::string& run_dir) {
-  if (nameless(run_dir).empty()) return;
-  try {
-    const OutputFolder owned(run_dir);
-    restore_replaced(run_dir);
-  } catch (const Error&) {
-    // Another process is replacing one right now, or the folder is read-only.
-  }
 }
 
 void remove_leftovers(const std::string& run_dir) {

@@ -1,5 +1,5 @@
 // The folders of a run's checkpoints: RUN/checkpoints/step-00000042. A checkpoint is written as step-00000042.tmp and
-// renamed when it is complete: a name without an ending is a complete one.
+// renamed when it is complete: a name without an ending is a complete one. Uses nothing of LibTorch.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ std::vector<std::string> all_checkpoints(const std::string& run_dir);
 /// The step in the name of a complete checkpoint's folder, or -1.
 std::int64_t step_of_folder(const std::string& folder);
 
-/// Gives the checkpoints their names back that a crash in publish_folder() has left as NAME.old.tmp without a NAME. The
-/// caller owns the run's folder (core/base/files/output_folder.h): no other process saves in it.
+/// Whether a crash in publish_folder() has left a checkpoint as NAME.old.tmp without a NAME.
+bool has_replaced(const std::string& run_dir);
+/// Gives such checkpoints their names back. The caller owns the run's folder (core/base/files/output_folder.h): no
+/// other process saves in it.
 void restore_replaced(const std::string& run_dir);
-/// The same for a caller that does not own the folder: nothing happens while another process does.
-void restore_replaced_unless_owned(const std::string& run_dir);
 /// Removes what crashed or killed runs have left of unfinished checkpoints; calls restore_replaced() first.
 void remove_leftovers(const std::string& run_dir);
 /// Removes all but the `keep` newest checkpoints, never `newest`. Folders that cannot be removed now are retried at the

@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files/files.h"
+#include "core/base/files/output_folder.h"
 #include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
@@ -64,6 +65,17 @@ TrainRecord read_state(const nlohmann::json& from, const std::string& path) {
   for (const auto& [what, version] : from.at("versions").items()) record.versions[what] = version;
   record.extra = from.at("extra");
   return record;
+}
+
+/// Not while another process saves in the run's folder.
+void restore_replaced_unless_owned(const std::string& run_dir) {
+  if (!has_replaced(run_dir)) return;
+  try {
+    const OutputFolder owned(run_dir);
+    restore_replaced(run_dir);
+  } catch (const Error&) {
+    // Another process is replacing one right now, or the folder is read-only.
+  }
 }
 
 }  // namespace

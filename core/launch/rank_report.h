@@ -59,9 +59,10 @@ struct RankReport {
   bool reached = false;
   std::optional<std::string> result{};
   std::optional<Failure> failure{};
-  std::int64_t saved_step = -1;          ///< -1: none
-  std::int64_t smaller_micro_batch = 0;  ///< 0: none
-  std::string trains_in{};               ///< "": it does not train
+  std::int64_t saved_step = -1;  ///< of the newest checkpoint that a training has saved; -1: none
+  /// The microbatch with which a training whose memory ran out may fit; 0: none did, or it cannot be smaller.
+  std::int64_t smaller_micro_batch = 0;
+  std::string trains_in{};  ///< the folder in which a training trains; "": none
   enum class Training { none, takes_signals, over } training = Training::none;
   bool stopped = false;
   std::int64_t late_after = 0;  ///< seconds; 0: it was not late

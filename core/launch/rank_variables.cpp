@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <string_view>
 
 #include "core/base/error.h"
 
@@ -29,16 +28,13 @@ Variables rank_variables(int rank, int size, int port, const std::string& launch
 
 bool host_has_gpu() { return access("/dev/nvidiactl", F_OK) == 0; }
 
-Variables thread_variables(int ranks, bool on_cpu, const std::vector<std::string>& environment) {
-  const auto is_set = [&](std::string_view name) {
-    return std::any_of(environment.begin(), environment.end(), [&](const std::string& variable) {
-      return variable.starts_with(name) && variable.substr(name.size()).starts_with("=");
-    });
+void set_thread_variables(std::vector<std::string>& environment, int ranks, bool on_cpu) {
+  const auto set_unless_set = [&](const std::string& name, const std::string& value) {
+    const auto is_it = [&](const std::string& variable) { return variable.starts_with(name + "="); };
+    if (std::none_of(environment.begin(), environment.end(), is_it)) environment.push_back(name + "=" + value);
   };
-  Variables variables;
-  if (!is_set("OMP_WAIT_POLICY")) variables.emplace_back("OMP_WAIT_POLICY", "passive");
-  if (ranks > 1 && on_cpu && !is_set("OMP_NUM_THREADS")) variables.emplace_back("OMP_NUM_THREADS", "1");
-  return variables;
+  set_unless_set("OMP_WAIT_POLICY", "passive");
+  if (ranks > 1 && on_cpu) set_unless_set("OMP_NUM_THREADS", "1");
 }
 
 StoreSocket::StoreSocket() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

@@ -22,7 +22,7 @@ Variables rank_variables(int rank, int size, int port, const std::string& launch
 bool host_has_gpu();
 
 /// Sets OMP_WAIT_POLICY, and OMP_NUM_THREADS if several CPU ranks share the host. Keeps what the user has set.
-Variables thread_variables(int ranks, bool on_cpu, const std::vector<std::string>& environment);
+void set_thread_variables(std::vector<std::string>& environment, int ranks, bool on_cpu);
 
 /// A listening TCP socket for the store, on a free port of the loopback address. It exists before the ranks do, so no
 /// other program can take its port.
