@@ -37,7 +37,7 @@ void score_test(RunContext& run, const FinishInputs& inputs, RunResult& result) 
   const auto loader = run.boosted.evaluation_loader(run.setup.data.test, run.setup.batch.eval);
   result.test = evaluate(run.boosted, *loader, nullptr, nullptr, inputs.before_batch);
   const auto& at = run.state.at;
-  const Evaluated last{at.epoch + (at.step_in_epoch > 0 ? 1 : 0), at.global_step, {}};
+  const Evaluated last{at.epoch_number(), at.global_step, {}};
   run.call(&RunCallback::on_evaluate,
            Evaluation{.split = "test", .result = *result.test, .of = last, .weights = "last"});
   if (result.best_is_last() || !run.setup.plan.keeps_best) return;

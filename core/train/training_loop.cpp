@@ -324,9 +324,6 @@ bool TrainingLoop::is_epoch_evaluation_due() const {
 }
 
 /// The epoch in progress or just ended, from 1.
-std::int64_t TrainingLoop::epoch_number() const {
-  const auto& at = run_.state.at;
-  return at.step_in_epoch == 0 && at.epoch > 0 ? at.epoch : at.epoch + 1;
-}
+std::int64_t TrainingLoop::epoch_number() const { return std::max<std::int64_t>(run_.state.at.epoch_number(), 1); }
 
 }  // namespace trireme::train
