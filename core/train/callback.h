@@ -8,6 +8,7 @@
 // rank, except times, and FLOPs, which only rank 0 has. An error that a callback throws ends the run.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -56,6 +57,8 @@ struct RunContext {
   /// the key that requested the stop.
   std::string stopped_by{};
 
+  /// The epoch in progress or just ended, from 1.
+  [[nodiscard]] std::int64_t epoch_number() const { return std::max<std::int64_t>(state.at.epoch_number(), 1); }
   [[nodiscard]] bool is_over() const;
   [[nodiscard]] bool is_stopped_by_signal() const;
   [[nodiscard]] bool is_due(std::int64_t every) const { return every > 0 && state.at.global_step % every == 0; }

@@ -14,6 +14,8 @@
 #include "core/resume/run_folder.h"
 #include "core/setup/export_texts.h"
 #include "core/setup/lora.h"
+#include "core/train/evaluate.h"
+#include "core/train/stop.h"
 
 namespace trireme::train {
 namespace {
@@ -33,9 +35,10 @@ void write_back(BoostedModel& model, std::vector<shard::Slice> slices, const std
 }
 
 /// Evaluates the exported weights on the test split: the last ones, and the best ones if they differ.
-void score_test(RunContext& run, const FinishInputs& inputs, RunResult& result) {
+void score_test(RunContext& run, RunResult& result) {
   const auto loader = run.boosted.evaluation_loader(run.setup.data.test, run.setup.batch.eval);
-  result.test = evaluate(run.boosted, *loader, nullptr, nullptr, inputs.before_batch);
+  const auto before_batch = end_on_signal(run.world);
+  result.test = evaluate(run.boosted, *loader, nullptr, nullptr, before_batch);
   const auto& at = run.state.at;
   const Evaluated last{at.epoch_number(), at.global_step, {}};
   run.call(&RunCallback::on_evaluate,
@@ -44,15 +47,15 @@ void score_test(RunContext& run, const FinishInputs& inputs, RunResult& result) 
   const bool keeps_last = run.setup.plan.keeps_last;
   const auto last_weights = keeps_last ? host_copies(run.best->state(run.boosted)) : std::vector<at::Tensor>();
   if (!run.best->load(run.boosted)) return;
-  result.best_test = evaluate(run.boosted, *loader, nullptr, nullptr, inputs.before_batch);
+  result.best_test = evaluate(run.boosted, *loader, nullptr, nullptr, before_batch);
   run.call(&RunCallback::on_evaluate,
            Evaluation{.split = "test", .result = *result.best_test, .of = run.state.best, .weights = "best"});
   if (keeps_last) write_back(*run.boosted.model, run.best->state(run.boosted), last_weights);
 }
 
-void try_test(RunContext& run, const FinishInputs& inputs, RunResult& result) {
+void try_test(RunContext& run, RunResult& result) {
   try {
-    score_test(run, inputs, result);
+    score_test(run, result);
   } catch (const DataError& error) {
     const bool resumes = run.setup.config.run.keep_checkpoints > 0;
     throw DataError(
@@ -98,7 +101,7 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
                    .exports_best = exports_best,
                    .flops_per_s = inputs.flops_per_s,
                    .peak_flops = run.peak_flops};
-  if (setup.data.test) try_test(run, inputs, result);
+  if (setup.data.test) try_test(run, result);
   if (run.state.at.epoch < setup.config.train.epochs)
     result.stopped_by = run.state.at.global_step >= setup.batch.steps ? "train.max_steps" : run.stopped_by;
   result.seconds = inputs.seconds();

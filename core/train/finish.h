@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 
 #include "core/train/callback.h"
 #include "core/train/report/summary.h"
@@ -13,13 +14,12 @@ namespace trireme::train {
 struct FinishInputs {
   std::function<double()> seconds;  ///< of the run so far
   std::int64_t local_samples = 0;
-  std::optional<double> flops_per_s{};   ///< over all ranks
-  std::function<void()> before_batch{};  ///< of an evaluation, see forward_all(); may be empty
+  std::optional<double> flops_per_s{};  ///< over all ranks
 };
 
 /// Exports the weights, evaluates them on the test split and writes summary.json. With RunPlan::keeps_last the
 /// model keeps its last weights. Collective.
-/// @throws CheckpointError; DataError, when the test split cannot be read
+/// @throws CheckpointError; DataError, when the test split cannot be read; EvaluationStopped (stop.h)
 RunResult finish(RunContext& run, const FinishInputs& inputs);
 
 }  // namespace trireme::train

@@ -44,7 +44,7 @@ EvalResult Trainer::evaluate(const std::shared_ptr<data::Dataset>& data) {
   const auto averaged = run.use_average();
   const auto& setup = loop_->run().setup;
   const auto own = data ? run.evaluation_loader(collated(data, setup.collator), setup.batch.eval) : nullptr;
-  auto& loader = own ? *own : loop_->validation_loader();
+  auto& loader = own ? *own : loop_->evaluations().loader();
   EvalResult result;
   with_deterministic_remedy(setup.config, [&] { result = train::evaluate(run, loader); });
   return result;
