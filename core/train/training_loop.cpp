@@ -130,7 +130,7 @@ void TrainingLoop::train_step(const data::StepBatch& batch) {
   saves_.vote();
   const auto step = run_.boosted.train_step(batch);
   auto& at = run_.state.at;
-  ++at.global_step;
+  at.global_step = run_.boosted.step;
   ++at.step_in_epoch;
   at.samples += batch.global_samples;
   local_samples_ += batch.local_samples;
@@ -157,8 +157,7 @@ void TrainingLoop::train_step(const data::StepBatch& batch) {
 
 /// Counts a step whose batch is left out; nothing is trained.
 void TrainingLoop::leave_out_step() {
-  ++run_.boosted.step;
-  ++run_.state.at.global_step;
+  run_.state.at.global_step = ++run_.boosted.step;
   ++run_.state.at.step_in_epoch;
   clock_.start();
   run_.folder->metric({{"kind", "event"}, {"event", "left_out"}, {"step", run_.state.at.global_step}});
