@@ -172,8 +172,7 @@ RunSetup prepare_training(RunConfig of, const LaunchInfo& launch, const Log& log
     const auto kind = config.kinds.models.at(config.model.name);
     setup.data = open_data(config, setup.weights, kind->head_prefix(), launch, log, /*trains=*/true);
     const auto& spec = setup.data.info.spec;
-    config.train.task = name_task(config, setup.weights, *kind, spec);
-    setup.task = choose_task(config, *config.train.task, setup.data.info);
+    setup.task = choose_task(config, name_task(config, setup.weights, *kind, spec), setup.data.info);
     setup.kept_files = files_to_keep(setup.weights, setup.task, spec);
     setup.model = choose_model(config, setup.weights, kind, setup.task, spec);
     finish_training_setup(setup);
@@ -266,6 +265,7 @@ BoostInputs training_inputs(const RunSetup& setup) {
 }
 
 std::string resolved_toml(RunConfig c, const TaskKind* task, const Plugin& plugin, const std::string& model_rows) {
+  if (task != nullptr) c.train.task = task->name();
   // The plugin's section contains these settings in full.
   auto& parallel = c.parallel;
   for (auto& [key, size] : parallel.sizes)

@@ -40,8 +40,7 @@ struct BatchPlan {
 };
 
 struct RunSetup {
-  RunConfig
-      config;  ///< resolved: with the shared keys of plugins, the adapters' [lora], and in a training the task's name
+  RunConfig config;  ///< resolved: with the shared keys of plugins and the adapters' [lora]
   LaunchInfo launch;
   Log log;  ///< of this rank; its file is opened when the run folder exists
   LoadedWeights weights;
@@ -76,7 +75,8 @@ BoostOptions booster_options(const RunSetup& setup);
 /// The model, its task and the training data, as configured.
 BoostInputs training_inputs(const RunSetup& setup);
 
-/// The complete configuration with all defaults, as TOML that can be run again. `task`: null if it is not known yet.
+/// The complete configuration with all defaults, as TOML that can be run again. `task`: which the configuration may
+/// leave open; null if it is not known yet.
 /// `model_rows`: the model's own keys.
 std::string resolved_toml(RunConfig config, const TaskKind* task, const Plugin& plugin, const std::string& model_rows);
 
