@@ -77,14 +77,6 @@ void forget_backward(TrainOptions& train) {
   train.offload_activations = none.offload_activations;
 }
 
-BatchPlan plan_batch(const TrainSection& train, const Plugin& plugin, int ranks) {
-  const int dp = data_parallel_size(plugin, ranks);
-  data::check_shares(train.global_batch, dp);
-  const std::int64_t share = (train.global_batch + dp - 1) / dp;
-  const auto micro = plugin.micro_batch(train.micro_batch, share);
-  return {.global = train.global_batch, .micro = micro, .eval = train.eval_batch.value_or(4 * micro)};
-}
-
 /// The number of optimizer steps. Checks what the lr schedule would otherwise reject on the ranks: warm-up, drops.
 std::int64_t plan_steps(const RunConfig& config, data::Dataset& data) {
   const auto& train = config.train;
@@ -108,6 +100,19 @@ std::int64_t plan_steps(const RunConfig& config, data::Dataset& data) {
                  fmt::format("has no effect, because the training has only {}; lower it, or remove it",
                              text::quantity(steps, "step")));
   return steps;
+}
+
+/// `data`: of a training, whose steps are planned; null for an evaluation.
+BatchPlan plan_batch(const RunConfig& config, const Plugin& plugin, int ranks, data::Dataset* data) {
+  const auto& train = config.train;
+  const int dp = data_parallel_size(plugin, ranks);
+  data::check_shares(train.global_batch, dp);
+  const std::int64_t share = (train.global_batch + dp - 1) / dp;
+  const auto micro = plugin.micro_batch(train.micro_batch, share);
+  return {.global = train.global_batch,
+          .micro = micro,
+          .eval = train.eval_batch.value_or(4 * micro),
+          .steps = data == nullptr ? 0 : plan_steps(config, *data)};
 }
 
 void check_rows(data::Datasets& data, const data::LoadingOptions& options) {
@@ -182,11 +187,9 @@ RunSetup prepare_training(RunConfig of, const LaunchInfo& launch, const Log& log
 
 void finish_training_setup(RunSetup& setup) {
   auto& config = setup.config;
-  auto& train_data = *setup.data.train;
   check_rows(setup.data, config.data);
-  check_combined(*setup.task.made, train_data.combined_targets());
-  setup.batch = plan_batch(config.train, *setup.plugin, setup.launch.size);
-  setup.batch.steps = plan_steps(config, train_data);
+  check_combined(*setup.task.made, setup.data.train->combined_targets());
+  setup.batch = plan_batch(config, *setup.plugin, setup.launch.size, setup.data.train.get());
   const auto source = checked_model(setup);
   const auto& adapters = setup.weights.adapters;
   if (!adapters.empty()) config.lora->loaded = checkpoint::parameters_in(adapters, *source.model);
@@ -219,7 +222,7 @@ RunSetup prepare_evaluation(RunConfig of, const LaunchInfo& launch, const std::s
     auto& train = config.train;
     train.global_batch = std::max<std::int64_t>(train.global_batch, data_parallel_size(*setup.plugin, launch.size));
     train.drop_last = false;
-    setup.batch = plan_batch(train, *setup.plugin, launch.size);
+    setup.batch = plan_batch(config, *setup.plugin, launch.size, nullptr);
     check_head(setup.weights, checked_model(setup));
   });
   return setup;
