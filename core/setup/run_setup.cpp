@@ -186,13 +186,13 @@ RunSetup prepare_training(RunConfig of, const LaunchInfo& launch, const Log& log
 }
 
 void finish_training_setup(RunSetup& setup) {
-  auto& config = setup.config;
+  const auto& config = setup.config;
   check_rows(setup.data, config.data);
   check_combined(*setup.task.made, setup.data.train->combined_targets());
   setup.batch = plan_batch(config, *setup.plugin, setup.launch.size, setup.data.train.get());
   const auto source = checked_model(setup);
-  const auto& adapters = setup.weights.adapters;
-  if (!adapters.empty()) config.lora->loaded = checkpoint::parameters_in(adapters, *source.model);
+  auto& weights = setup.weights;
+  if (!weights.adapters.empty()) weights.lora->loaded = checkpoint::parameters_in(weights.adapters, *source.model);
   check_optimizer(config.optimizer, *source.model);
 }
 

@@ -82,9 +82,9 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
     if (exports_best)
       run.best->export_to(run.world, next, format, texts);
     else
-      export_weights(next, run.boosted, texts, setup.config.lora, format);
+      export_weights(next, run.boosted, texts, setup.weights.lora, format);
   });
-  if (setup.config.lora && setup.config.lora->merge) {
+  if (setup.weights.lora && setup.weights.lora->merge) {
     // Frozen weights may be in half precision; all tensors have the dtype that config.json says.
     auto merged = format;
     if (!merged.dtype) merged.dtype = Precision::parse(setup.config.train.precision).parameters;

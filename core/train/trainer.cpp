@@ -65,7 +65,7 @@ void Trainer::save_model(const std::string& folder) {
   const auto averaged = run.use_average();
   const auto& setup = loop_->run().setup;
   checkpoint::on_first_rank(run.booster->world(), [&] { checkpoint::check_own_model(folder); });
-  export_weights(folder, run, exported_texts(setup), setup.config.lora);
+  export_weights(folder, run, exported_texts(setup), setup.weights.lora);
 }
 
 }  // namespace trireme::train
