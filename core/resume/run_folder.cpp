@@ -260,11 +260,8 @@ static RunConfig from_anywhere(const RunSetup& setup) {
 }
 
 static std::string toml_of(const RunSetup& setup) {
-  std::string model_rows;
-  if (setup.model.kind) {
-    config::make_paths_absolute(setup.model.kind->fields(), setup.model.options.get());
-    model_rows = config::print_rows(setup.model.kind->fields(), setup.model.options.get());
-  }
+  const auto& model = setup.model;
+  const auto model_rows = model.kind ? config::print_rows(model.kind->fields(), model.options.get()) : "";
   return resolved_toml(from_anywhere(setup), &setup.task.kind, *setup.plugin, model_rows);
 }
 

@@ -40,6 +40,7 @@ ChosenModel choose_model(const RunConfig& config, const LoadedWeights& weights,
   of_task.classes = task.made->outputs();
   if (of_task.classes != static_cast<std::int64_t>(of_task.class_names.size())) of_task.class_names.clear();
   kind->resolve(options.get(), of_task);
+  config::make_paths_absolute(kind->fields(), options.get());  // a run's config.toml must work from any directory
 
   ModelSource source{.weights = weights.path,
                      .adapters = weights.adapters,
