@@ -40,7 +40,7 @@ struct BatchPlan {
 };
 
 struct RunSetup {
-  RunConfig config;  ///< resolved: with the shared keys of plugins
+  RunConfig config;  ///< with the shared keys of plugins, and what opening the data fills in of its options
   LaunchInfo launch;
   Log log;  ///< of this rank; its file is opened when the run folder exists
   LoadedWeights weights;
