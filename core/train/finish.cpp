@@ -67,7 +67,8 @@ void try_test(RunContext& run, RunResult& result) {
 
 }  // namespace
 
-RunResult finish(RunContext& run, const FinishInputs& inputs) {
+RunResult finish(RunContext& run, std::chrono::steady_clock::time_point begin, std::int64_t local_samples,
+                 std::optional<double> flops_per_s) {
   const auto& setup = run.setup;
   // Save before the test, so that an error in the test samples does not lose the training.
   const auto model = fmt::format("{}/{}", run.folder->dir(), kExportedModel);
@@ -99,17 +100,17 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
                    .shown = setup.task.shown,
                    .resumed_at = run.resumed_at,
                    .exports_best = exports_best,
-                   .flops_per_s = inputs.flops_per_s,
+                   .flops_per_s = flops_per_s,
                    .peak_flops = run.peak_flops};
   if (setup.data.test) try_test(run, result);
   if (run.state.at.epoch < setup.config.train.epochs)
     result.stopped_by = run.state.at.global_step >= setup.batch.steps ? "train.max_steps" : run.stopped_by;
-  result.seconds = inputs.seconds();
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const auto skipped = skipped_samples(setup.data, run.world);
   result.skipped_samples = skipped.distinct;
   result.skipped_by_rank = skipped.by_rank;
   const auto reports = comm::gather_text(run.world.group(), run.world.device(),
-                                         rank_report(run.boosted, run.world, inputs.local_samples).dump());
+                                         rank_report(run.boosted, run.world, local_samples).dump());
   const auto summary = run_summary(result, run.booster, reports);
   checkpoint::on_first_rank(run.world, [&] { run.folder->summary(summary); });
   return result;

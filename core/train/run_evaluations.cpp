@@ -10,8 +10,6 @@
 
 namespace trireme::train {
 
-bool RunEvaluations::is_due() const { return run_.is_due(run_.setup.config.train.eval_every.value_or(0)); }
-
 bool RunEvaluations::is_epoch_due() const {
   const auto& state = run_.state;
   return (run_.setup.plan.evaluates_epochs || is_due()) && state.last.step != state.at.global_step;

@@ -15,7 +15,7 @@ class RunEvaluations {
  public:
   RunEvaluations(RunContext& run, RunSaves& saves) : run_(run), saves_(saves) {}
   /// Whether one is due after the step just made, by train.eval_every.
-  [[nodiscard]] bool is_due() const;
+  [[nodiscard]] bool is_due() const { return run_.is_due(run_.setup.config.train.eval_every.value_or(0)); }
   /// Whether the epoch, or the part of it that was trained, has yet to be evaluated.
   [[nodiscard]] bool is_epoch_due() const;
   /// Whether the weights at the end of the training have yet to be evaluated.

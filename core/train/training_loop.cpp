@@ -21,10 +21,6 @@
 
 namespace trireme::train {
 
-static double since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
-
 void TrainingLoop::boost() {
   if (!run_.boosted.model) run_.boosted = run_.booster.boost(training_inputs(run_.setup));
 }
@@ -140,11 +136,7 @@ void TrainingLoop::train_step(const data::StepBatch& batch) {
   const auto time = clock_.end_step(batch.wait_seconds);
   read_back(step, batch,
             {.at = at,
-             .loss = 0,
              .lr = step.lr,
-             .weight = 0,
-             .grad_norm = 0,
-             .skipped = false,
              .samples = batch.global_samples,
              .seconds = time.seconds,
              .data_wait = time.data,
@@ -192,7 +184,8 @@ void TrainingLoop::read_back(const TrainStep& step, const data::StepBatch& batch
 }
 
 EpochEnd TrainingLoop::epoch_end() const {
-  EpochEnd end{run_.epoch_number(), run_.state.epoch_loss.value(), since(epoch_.begin)};
+  const std::chrono::duration<double> seconds = Clock::now() - epoch_.begin;
+  EpochEnd end{run_.epoch_number(), run_.state.epoch_loss.value(), seconds.count()};
   if (epoch_.elements > 0)
     end.padded_share = static_cast<double>(epoch_.padding) / static_cast<double>(epoch_.elements);
   return end;
@@ -216,9 +209,7 @@ RunResult TrainingLoop::end() {
         "run.peak_tflops has no effect, because the FLOPs of this model cannot be counted ({}); remove it",
         flop_rate_.problem());
   try {
-    auto result = finish(run_, {.seconds = [this] { return since(begin_); },
-                                .local_samples = local_samples_,
-                                .flops_per_s = flop_rate_.mean()});
+    auto result = finish(run_, begin_, local_samples_, flop_rate_.mean());
     run_.call(&RunCallback::on_finish, result);
     return result;
   } catch (const EvaluationStopped&) {
