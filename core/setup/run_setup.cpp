@@ -25,13 +25,6 @@
 namespace trireme::train {
 namespace {
 
-int data_parallel_size(const Plugin& plugin, int world_size) {
-  int size = 1;
-  for (const auto& axis : plugin.axes(world_size))
-    if (axis.kind.splits_samples) size *= axis.size;
-  return size;
-}
-
 void check_layout(const RunConfig& config, const Plugin& plugin, int ranks) {
   const auto dp = data_parallel_size(plugin, ranks);
   const auto wanted = config.parallel.sizes.at("dp").value_or(dp);
@@ -158,18 +151,17 @@ void set_weights_argument(config::Table& root, const std::string& weights) {
   section.entries["weights"] = {.value = weights, .origin = {.source = "WEIGHTS"}};
 }
 
-RunSetup begin(RunConfig config, const LaunchInfo& launch, const Log& log) {
-  RunSetup setup;
-  setup.config = std::move(config);
-  setup.launch = launch;
-  setup.log = log;
-  return setup;
-}
-
 }  // namespace
 
+int data_parallel_size(const Plugin& plugin, int world_size) {
+  int size = 1;
+  for (const auto& axis : plugin.axes(world_size))
+    if (axis.kind.splits_samples) size *= axis.size;
+  return size;
+}
+
 RunSetup prepare_training(RunConfig of, const LaunchInfo& launch, const Log& log) {
-  auto setup = begin(std::move(of), launch, log);
+  RunSetup setup{.config = std::move(of), .launch = launch, .log = log};
   auto& config = setup.config;
   config::with_location(config.root, [&] {
     setup.weights = find_loaded_weights(config, "");
@@ -198,7 +190,7 @@ void finish_training_setup(RunSetup& setup) {
 
 RunSetup prepare_evaluation(RunConfig of, const LaunchInfo& launch, const std::string& weights, const Log& log,
                             const std::vector<std::string>& inputs) {
-  auto setup = begin(std::move(of), launch, log);
+  RunSetup setup{.config = std::move(of), .launch = launch, .log = log};
   auto& config = setup.config;
   set_weights_argument(config.root, weights);
   config::with_location(config.root, [&] {
@@ -229,7 +221,7 @@ RunSetup prepare_evaluation(RunConfig of, const LaunchInfo& launch, const std::s
 }
 
 RunSetup prepare_generation(RunConfig of, const LaunchInfo& launch, const std::string& weights, const Log& log) {
-  auto setup = begin(std::move(of), launch, log);
+  RunSetup setup{.config = std::move(of), .launch = launch, .log = log};
   auto& config = setup.config;
   set_weights_argument(config.root, weights);
   config::with_location(config.root, [&] {
