@@ -89,9 +89,8 @@ bool RunSaves::bears_failure(const char* what, std::int64_t step, const std::fun
     if (setup.config.run.on_save_error == "stop") throw;
     setup.log.warn("no {} after step {}: {}; {} (run.on_save_error)", what, step, error.what(),
                    run_.is_stopped_by_signal() ? "the run stops without it" : "the run goes on");
-    if (run_.world.rank() == 0)
-      run_.folder->metric(
-          {{"kind", "event"}, {"event", "save_error"}, {"what", what}, {"step", step}, {"message", error.what()}});
+    run_.folder->metric(
+        {{"kind", "event"}, {"event", "save_error"}, {"what", what}, {"step", step}, {"message", error.what()}});
     return false;
   }
 }
@@ -118,13 +117,12 @@ void RunSaves::record(const checkpoint::SavedCheckpoint& saved) {
                         saved.folder, saved.warning);
   parent::saved(saved.step);
   comm::flight::note_unsaved(what_is_unsaved(saved.step));
-  if (run_.world.rank() == 0)
-    run_.folder->metric({{"kind", "event"},
-                         {"event", "save"},
-                         {"step", saved.step},
-                         {"held_s", held_s_},
-                         {"write_s", saved.write_s},
-                         {"bytes", saved.bytes}});
+  run_.folder->metric({{"kind", "event"},
+                       {"event", "save"},
+                       {"step", saved.step},
+                       {"held_s", held_s_},
+                       {"write_s", saved.write_s},
+                       {"bytes", saved.bytes}});
   run_.call(&RunCallback::on_save, newest_);
 }
 

@@ -223,8 +223,7 @@ void TrainingLoop::throw_stopped() {
   run_.world.group().all_reduce(number, comm::ReduceOp::max);  // some ranks may have got none
   const StoppedBySignal stopped(number.item<int>(), saves_.newest());
   const auto step = run_.state.at.global_step;
-  if (run_.world.rank() == 0)
-    run_.folder->metric({{"kind", "event"}, {"event", "stop"}, {"signal", stopped.signal()}, {"step", step}});
+  run_.folder->metric({{"kind", "event"}, {"event", "stop"}, {"signal", stopped.signal()}, {"step", step}});
   comm::flight::note_stopped();
   run_.say(fmt::format("stopped   after step {}{}", step, saves_.what_is_saved()));
   saves_.warn_if_unrecorded("");
