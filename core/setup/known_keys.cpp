@@ -11,10 +11,9 @@
 #include "core/setup/run_config.h"
 
 namespace trireme::train {
+namespace {
 
 using config::Table;
-
-namespace {
 
 std::vector<std::string> section_names() {
   std::vector<std::string> names;
