@@ -22,14 +22,11 @@ namespace fs = std::filesystem;
 using checkpoint::CheckpointSummary;
 using nlohmann::json;
 
-/// The epoch in progress, from 1, or the last one that is done.
-std::int64_t epoch_number(const checkpoint::Progress& at) { return at.step_in_epoch == 0 ? at.epoch : at.epoch + 1; }
-
 std::vector<std::string> list_row(const CheckpointSummary& of) {
   const auto count = [](std::int64_t n) { return n == 0 ? "-" : text::thousands(n); };
   return {fs::path(of.folder).filename().string(),
           of.progress ? std::to_string(of.progress->global_step) : std::to_string(of.step),
-          of.progress ? std::to_string(epoch_number(*of.progress)) : "-",
+          of.progress ? std::to_string(of.progress->epoch_number()) : "-",
           text::bytes(static_cast<double>(of.bytes)),
           time_text(of.written),
           count(of.ranks),
@@ -115,7 +112,7 @@ json summary_json(const CheckpointSummary& of) {
            {"ranks", of.ranks},
            {"files", of.files},
            {"problem", of.problem.empty() ? json() : json(of.problem)}};
-  out["epoch"] = of.progress ? json(epoch_number(*of.progress)) : json();
+  out["epoch"] = of.progress ? json(of.progress->epoch_number()) : json();
   out["layout"] = json::object();
   for (const auto& [key, value] : of.layout) out["layout"][key] = value;
   return out;

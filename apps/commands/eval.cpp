@@ -63,8 +63,8 @@ std::string check_checkpoint(const EvalCommand& command, int rank) {
       open_checkpoint(command.weights, rank == 0 ? checkpoint::Verify::content : checkpoint::Verify::sizes);
   if (rank != 0) return "";
   const auto& at = stored.progress;
-  return fmt::format("weights   {}: epoch {}, after {}\n", command.weights,
-                     at.step_in_epoch == 0 ? at.epoch : at.epoch + 1, text::quantity(at.global_step, "step"));
+  return fmt::format("weights   {}: epoch {}, after {}\n", command.weights, at.epoch_number(),
+                     text::quantity(at.global_step, "step"));
 }
 
 void check_report(const EvalCommand& command, const train::RunSetup& setup) {

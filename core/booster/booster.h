@@ -82,7 +82,10 @@ struct ModelAndOptimizer {
   /// Null without TrainOptions::ema_decay. Boosted::train_step() updates it; a loop of its own calls update().
   std::unique_ptr<WeightAverage> average;
   ShardedLogits sharded_logits;
-  std::int64_t step = 0;       ///< optimizer steps taken so far
+  /// Optimizer steps done, with those that changed nothing: Progress::global_step of a checkpoint and of a Trainer is
+  /// this number. Two others are not: Batch::step is the place, from 0, that a loader gives its batch, and "step" in an
+  /// optimizer's state leaves out the steps that changed nothing.
+  std::int64_t step = 0;
   Booster* booster = nullptr;  ///< it has boosted the model, and must outlive it
   /// The inputs that the model's loaders read.
   struct Inputs {

@@ -1,6 +1,10 @@
 // Votes: what a rank tells all others with the loss of each step, in the one reduction that every step makes, so that
-// it costs no message of its own (StepReduction). On a GPU each rank reads the numbers of a step some steps later, and
-// not all ranks in the same step: LaggedVote says from which step on all of them must have read it.
+// it costs no message of its own. The way of a vote:
+//   1. It is cast before a step by Booster::vote(), in core/train by StopOnRequest (stop.h) and RunSaves (run_saves.h).
+//   2. Boosted::train_step() sums it over the ranks by StepReduction, on the device, into TrainStep::votes.
+//   3. TrainingLoop::read_back() gets the sums with the step's other numbers, on a GPU some steps later and not on all
+//      ranks in the same step, and hands them to those that have cast it: StepLog::votes.
+//   4. They act after the step from which on all ranks must have read it, the same one on all of them: LaggedVote.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -37,8 +37,10 @@ namespace trireme::checkpoint {
 struct Progress {
   std::int64_t epoch = 0;          ///< the epoch in progress, from 0
   std::int64_t step_in_epoch = 0;  ///< optimizer steps done in this epoch
-  std::int64_t global_step = 0;    ///< optimizer steps done in total
+  std::int64_t global_step = 0;    ///< optimizer steps done in total: Boosted::step
   std::int64_t samples = 0;        ///< samples seen in total
+  /// The epoch in progress or, between two, the one that is done, from 1; 0 before the first step.
+  [[nodiscard]] std::int64_t epoch_number() const { return step_in_epoch == 0 ? epoch : epoch + 1; }
   friend bool operator==(const Progress&, const Progress&) = default;
 };
 

@@ -21,7 +21,7 @@ struct Batch {
   /// 0-dim float64, on the CPU or the batch's device. The loader of Booster::boost() sets it; for batches of other
   /// loaders there is Boosted::set_global_weight().
   at::Tensor global_weight{};
-  std::int64_t epoch = 0, step = 0;  ///< step: optimizer step since the start of training
+  std::int64_t epoch = 0, step = 0;  ///< step: the optimizer step, from 0 at the start of training
 
   [[nodiscard]] std::int64_t size() const {
     for (const auto* tensors : {&targets, &inputs})

@@ -94,8 +94,10 @@ ResumePoint own_point(const RunSetup& setup, bool must, Verify how, checkpoint::
   return point;
 }
 
-ResumePoint point_of(const RunSetup& setup, const std::string& config_toml, Verify how, checkpoint::Damages& known,
-                     const Log& log) {
+}  // namespace
+
+ResumePoint find_resume_point(const RunSetup& setup, const std::string& config_toml, Verify how,
+                              checkpoint::Damages& known, const Log& log) {
   const auto& resume = setup.config.run.resume;
   const bool again = goes_on_after_restart(setup.config.run.dir);
   if (resume == kResumeNever && !again) return {};
@@ -115,8 +117,6 @@ ResumePoint point_of(const RunSetup& setup, const std::string& config_toml, Veri
   return point;
 }
 
-}  // namespace
-
 bool ends_training(const std::string& stopped_by) {
   return stopped_by.empty() || stopped_by == "train.max_steps" || stopped_by == "train.patience";
 }
@@ -129,15 +129,6 @@ bool is_finished(const std::string& run_dir) {
   // A run that was trained further has later checkpoints than results.
   const auto checkpoints = checkpoint::complete_checkpoints(run_dir);
   return checkpoints.empty() || checkpoint::step_of_folder(checkpoints.front()) <= summarised_step(summary);
-}
-
-ResumePoint find_resume_point(const RunSetup& setup, const std::string& config_toml, checkpoint::Damages& known) {
-  return point_of(setup, config_toml, Verify::record, known, setup.log);
-}
-
-void check_resume_point(const RunSetup& setup, const std::string& config_toml) {
-  checkpoint::Damages known;
-  (void)point_of(setup, config_toml, Verify::sizes, known, Log(/*rank=*/1));  // the run itself will warn
 }
 
 }  // namespace trireme::train

@@ -1,5 +1,7 @@
 // Where a run starts: anew, or from which checkpoint, by run.resume and what is in run.dir. The rules and their reasons
-// are in docs/design/resume.md.
+// are in docs/design/resume.md. One function searches, for three callers (run_folder.h): check_run() before ranks
+// connect; open_run(); and RunFolder::look_further(), when a rank finds damage as resume() restores the run (resume.h).
+// A training that returns to a checkpoint of its own finds it by newest_checkpoint() (core/booster/good_checkpoint.h).
 #pragma once
 
 #include <string>
@@ -30,14 +32,12 @@ bool ends_training(const std::string& stopped_by);
 /// Whether the run in this folder reached its last step, or early stopping ended it, and its results are written.
 bool is_finished(const std::string& run_dir);
 
-/// Finds the checkpoint according to run.resume, and reads all of it but the tensors. `config_toml`: the resolved
-/// configuration. `known`: damaged checkpoints, which are skipped; those that are found are added. Only one rank calls
-/// this. @throws CheckpointError when there is none where there must be one, when all are damaged, or when its run had
+/// Finds the checkpoint according to run.resume. `config_toml`: the resolved configuration. `how`: for a run
+/// Verify::record, which reads all of a checkpoint but the tensors; for a check Verify::sizes, which reads its
+/// manifest. `known`: damaged checkpoints, which are skipped; those that are found are added. Only one rank calls this.
+/// @throws CheckpointError when there is none where there must be one, when all are damaged, or when its run had
 /// another sample order or meaning of a step; the message has the remedy
-ResumePoint find_resume_point(const RunSetup& setup, const std::string& config_toml, checkpoint::Damages& known);
-
-/// Checks silently what find_resume_point() would refuse, but reads only manifests. For one rank, or a process that is
-/// none, before the ranks connect. @throws CheckpointError
-void check_resume_point(const RunSetup& setup, const std::string& config_toml);
+ResumePoint find_resume_point(const RunSetup& setup, const std::string& config_toml, checkpoint::Verify how,
+                              checkpoint::Damages& known, const Log& log);
 
 }  // namespace trireme::train

@@ -118,7 +118,7 @@ RunFolder::RunFolder(const std::string& dir, std::string config_toml, const Find
 
 void RunFolder::look_further(const RunSetup& setup, const checkpoint::Damage& damage) {
   damages_[resume_point_.from] = damage;
-  resume_point_ = find_resume_point(setup, config_toml_, damages_);
+  resume_point_ = find_resume_point(setup, config_toml_, checkpoint::Verify::record, damages_, setup.log);
   if (!moved_.empty()) resume_point_.notes.push_back(moved_);
 }
 
@@ -260,18 +260,17 @@ static RunConfig from_anywhere(const RunSetup& setup) {
 }
 
 static std::string toml_of(const RunSetup& setup) {
-  std::string model_rows;
-  if (setup.model.kind) {
-    config::make_paths_absolute(setup.model.kind->fields(), setup.model.options.get());
-    model_rows = config::print_rows(setup.model.kind->fields(), setup.model.options.get());
-  }
+  const auto& model = setup.model;
+  const auto model_rows = model.kind ? config::print_rows(model.kind->fields(), model.options.get()) : "";
   return resolved_toml(from_anywhere(setup), &setup.task.kind, *setup.plugin, model_rows);
 }
 
 void check_run(const RunSetup& setup) {
   check_weights_stay(setup);
   config::with_location(setup.config.root, [&] { (void)holds_a_run(setup.config.run.dir); });
-  check_resume_point(setup, toml_of(setup));
+  checkpoint::Damages known;
+  const Log silent(/*rank=*/1);  // the run itself will warn
+  (void)find_resume_point(setup, toml_of(setup), checkpoint::Verify::sizes, known, silent);
 }
 
 std::unique_ptr<RunFolder> open_run(const RunSetup& setup) {
@@ -279,11 +278,11 @@ std::unique_ptr<RunFolder> open_run(const RunSetup& setup) {
   const auto toml = toml_of(setup);
   const bool first = setup.launch.rank == 0;
   std::unique_ptr<RunFolder> folder;
-  config::with_location(setup.config.root, [&] {
-    folder = std::make_unique<RunFolder>(
-        setup.config.run.dir, toml, [&](checkpoint::Damages& known) { return find_resume_point(setup, toml, known); },
-        first);
-  });
+  const auto find_point = [&](checkpoint::Damages& known) {
+    return find_resume_point(setup, toml, checkpoint::Verify::record, known, setup.log);
+  };
+  config::with_location(setup.config.root,
+                        [&] { folder = std::make_unique<RunFolder>(setup.config.run.dir, toml, find_point, first); });
   return folder;
 }
 

@@ -61,7 +61,7 @@ class RunFolder {
   void go_on(std::int64_t step, bool is_evaluated);
   /// The same in a run that has gone further, and returns to `step`. Returns what was changed, as lines for the screen.
   std::vector<std::string> go_back(std::int64_t step, bool is_evaluated);
-  /// Appends a line to metrics.jsonl and adds the time; see record().
+  /// Appends a line to metrics.jsonl and adds the time, on rank 0; see record().
   void metric(nlohmann::json line);
   /// Runs `add` on rank 0, which adds to a file of the folder; `file` names it in the count of warnings. Its
   /// CheckpointError is kept as problem(), and nothing is recorded after it: the other ranks, which do not know it yet,

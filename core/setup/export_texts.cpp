@@ -56,7 +56,7 @@ std::vector<std::string> target_modules(const LoraSection& lora, nn::Model& mode
 }
 
 json adapter_config(const RunSetup& setup, nn::Model& model) {
-  const auto& lora = *setup.config.lora;
+  const auto& lora = *setup.weights.lora;
   const auto saved = nn::saved_modules(model, lora.loaded).paths;
   const auto layers = nn::adapted_layers(model);
   const bool transposed =
@@ -180,7 +180,7 @@ std::map<std::string, std::string> model_texts(const RunSetup& setup, std::optio
 }
 
 std::map<std::string, std::string> exported_texts(const RunSetup& setup, std::optional<at::ScalarType> dtype) {
-  if (!setup.config.lora) return model_texts(setup, dtype);
+  if (!setup.weights.lora) return model_texts(setup, dtype);
   auto texts = model_texts(setup);
   texts[kAdaptedModelConfig] = texts.extract(checkpoint::kModelConfig).mapped();
   texts[checkpoint::kAdapterConfig] = json_text(adapter_config(setup, *setup.model.source().model), 2) + "\n";

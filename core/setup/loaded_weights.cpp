@@ -88,12 +88,11 @@ LoraSection section_for(const json& config, const std::string& adapters) {
 }
 
 /// Checks [lora] against the adapters to load. @throws ConfigError, CheckpointError
-void check_same(const RunConfig& config, const json& stored, const std::string& adapters) {
-  const auto& lora = *config.lora;
+void check_same(const config::Table& root, const LoraSection& lora, const json& stored, const std::string& adapters) {
   const auto file = checkpoint::beside_weights(adapters, checkpoint::kAdapterConfig);
   const auto differs = [&](const char* key, double here, double there) {
     if (here != there)
-      config::fail(config.root.table("lora"), key,
+      config::fail(root.table("lora"), key,
                    fmt::format("is {}, but the adapters of {} have {}; set it to {}", here, adapters, there, there));
   };
   differs("rank", static_cast<double>(lora.rank),
@@ -180,15 +179,15 @@ std::vector<std::string> StoredConfig::labels() const {
   return names;
 }
 
-LoadedWeights find_loaded_weights(RunConfig& config, const std::string& given) {
+LoadedWeights find_loaded_weights(const RunConfig& config, const std::string& given) {
   const bool trains = given.empty();
-  LoadedWeights out{.base = trains ? config.model.weights : given};
+  LoadedWeights out{.base = trains ? config.model.weights : given, .lora = config.lora};
   out.path = checkpoint::locate_weights(out.base);
   out.adapters = trains ? adapters_to_train(config, out.path) : checkpoint::find_adapters_alone(out.path);
   if (!out.adapters.empty()) {
     const auto stored = read_adapter_config(out.adapters);
-    if (!config.lora) config.lora = section_for(stored, out.adapters);
-    check_same(config, stored, out.adapters);
+    if (!out.lora) out.lora = section_for(stored, out.adapters);
+    check_same(config.root, *out.lora, stored, out.adapters);
     if (!trains) out.base = base_of(config, stored, out.adapters);
     if (!trains) out.path = checkpoint::locate_weights(out.base);
   }

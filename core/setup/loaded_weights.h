@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -35,13 +36,15 @@ struct LoadedWeights {
   std::string path{};      ///< of the weights; "": none, the model starts anew
   std::string base{};      ///< what names them: model.weights, the command's argument, or the adapters' configuration
   std::string adapters{};  ///< the file with the adapters; "": none
-  StoredConfig config{};   ///< config.json beside the weights
+  /// [lora], or in an evaluation without it what adapter_config.json beside the adapters says; unset when the model
+  /// gets no adapters.
+  std::optional<LoraSection> lora{};
+  StoredConfig config{};          ///< config.json beside the weights
   StoredConfig adapted_config{};  ///< model_config.json beside the adapters
 };
 
-/// `given`: the weights of an evaluation, or "" for a training. Where adapters are evaluated without a section [lora],
-/// `config` gets the one that their adapter_config.json says. @throws ConfigError, CheckpointError
-LoadedWeights find_loaded_weights(RunConfig& config, const std::string& given);
+/// `given`: the weights of an evaluation, or "" for a training. @throws ConfigError, CheckpointError
+LoadedWeights find_loaded_weights(const RunConfig& config, const std::string& given);
 
 /// Where the classes of the weights are named: beside the base model's if its adapters, if any, have neither a
 /// configuration nor a head of their own. `head_prefix`: nn::ModelKind::head_prefix(). @throws CheckpointError

@@ -40,14 +40,15 @@ ChosenModel choose_model(const RunConfig& config, const LoadedWeights& weights,
   of_task.classes = task.made->outputs();
   if (of_task.classes != static_cast<std::int64_t>(of_task.class_names.size())) of_task.class_names.clear();
   kind->resolve(options.get(), of_task);
+  config::make_paths_absolute(kind->fields(), options.get());  // a run's config.toml must work from any directory
 
   ModelSource source{.weights = weights.path,
                      .adapters = weights.adapters,
                      .head_prefix = kind->head_prefix(),
                      .policy = kind->policy(options.get()),
                      .options = record_of(config, task)};
-  if (config.lora) source.options.merge(adapter_options(*config.lora));
-  source.make = [kind, options, name = config.model.name, lora = config.lora, policy = source.policy,
+  if (weights.lora) source.options.merge(adapter_options(*weights.lora));
+  source.make = [kind, options, name = config.model.name, lora = weights.lora, policy = source.policy,
                  roles = config.kinds.roles] {
     std::shared_ptr<nn::Model> model = kind->make(options.get());
     TRIREME_REQUIRE(model != nullptr, "the function that makes the model \"{}\" returned nothing", name);

@@ -14,7 +14,7 @@ namespace trireme::train {
 
 struct ChosenModel {
   std::shared_ptr<const nn::ModelKind> kind{};  ///< null in a program's run
-  std::shared_ptr<void> options{};              ///< resolved
+  std::shared_ptr<const void> options{};        ///< resolved, with absolute paths
   /// Makes the model, without memory yet, with where its initial weights are. What it was made of is in
   /// ModelSource::options.
   std::function<ModelSource()> source{};

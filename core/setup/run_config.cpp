@@ -6,10 +6,8 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/text.h"
-#include "core/config/document.h"
-#include "core/config/other_names.h"
 #include "core/setup/extension.h"
+#include "core/setup/known_keys.h"
 
 namespace trireme::train {
 namespace {
@@ -17,103 +15,6 @@ namespace {
 using config::fail;
 using config::section_of;
 using config::Table;
-using Tables = std::vector<const FieldTable*>;
-
-std::vector<std::string> section_names() {
-  std::vector<std::string> names;
-  for (const auto* table : section_tables()) names.push_back(table->section);
-  names.push_back("plugin");
-  return names;
-}
-
-/// The section that has this key, to suggest for a misplaced key; "" if there is none.
-std::string owner_of(const std::string& key, const Tables& all) {
-  for (const auto* table : all)
-    if (table->find(key) != nullptr) return table->section;
-  return "";
-}
-
-void check_root(const Table& root, const Tables& all) {
-  const auto names = section_names();
-  for (const auto& [key, entry] : root.entries) {
-    const auto owner = owner_of(key, all);
-    const bool is_section = std::find(names.begin(), names.end(), key) != names.end();
-    throw ConfigError(fmt::format(
-        "{}: {}", entry.origin.text(),
-        is_section ? fmt::format("{} is a section; write [{}] and its keys below", key, key)
-                   : fmt::format("\"{}\" is outside any section{}", key,
-                                 owner.empty() ? std::string() : fmt::format("; it belongs in [{}]", owner))));
-  }
-  for (const auto& [name, array] : root.arrays)
-    throw ConfigError(fmt::format("{}: [[{}]] is not a section that repeats; {}", array.front().origin.text(), name,
-                                  std::find(names.begin(), names.end(), name) == names.end()
-                                      ? "only [[optimizer.group]] is"
-                                      : fmt::format("write [{}]", name)));
-  // Reports the first unknown section in the order of the file.
-  const Table* unknown = nullptr;
-  for (const auto& [name, section] : root.tables)
-    if (std::find(names.begin(), names.end(), name) == names.end() &&
-        (unknown == nullptr || section.origin.line < unknown->origin.line))
-      unknown = &section;
-  if (unknown == nullptr) return;
-  throw ConfigError(fmt::format("{}: no section [{}] (known: {}){}", unknown->origin.text(), unknown->path,
-                                text::join(names), text::did_you_mean(unknown->path, names)));
-}
-
-/// Reports a key that the section has not, neither for the chosen owner of its further keys nor for another one. A key
-/// of another section is said to be one, unless it is similar to a key of this section. In [parallel], a plugin's long
-/// name of a size (pp_size) gets a suggestion of the short one.
-void check_known(const Table& section, const FieldTable& common, const FieldTable& chosen, const Tables& all) {
-  FieldTable known = common;
-  known.fields.insert(known.fields.end(), chosen.fields.begin(), chosen.fields.end());
-  known.absent.insert(known.absent.end(), chosen.absent.begin(), chosen.absent.end());
-  const auto of_another_kind = [&](const std::string& key) {
-    return std::any_of(all.begin(), all.end(), [&](const auto* table) {
-      return table->section == section.path && table->find(key) != nullptr;
-    });
-  };
-  Table unknown = section;
-  std::erase_if(unknown.entries,
-                [&](const auto& entry) { return known.find(entry.first) == nullptr && of_another_kind(entry.first); });
-  for (const auto& [key, entry] : unknown.entries) {
-    if (known.find(key) != nullptr) continue;
-    if (const auto name = config::equivalent_key(key); !name.empty())
-      throw ConfigError(fmt::format("{}: no key \"{}\" in [{}]; use {}", entry.origin.text(), key, section.path, name));
-    if (!text::nearest(key, known.keys()).empty()) continue;
-    if (const auto owner = owner_of(key, all); !owner.empty())
-      throw ConfigError(
-          fmt::format("{}: no key \"{}\" in [{}]; it belongs in [{}]", entry.origin.text(), key, section.path, owner));
-    if (section.path != "parallel") continue;
-    const auto brief = key.substr(0, key.find("_size"));
-    throw ConfigError(fmt::format(
-        "{}: no key \"{}\" in [parallel]; {}", entry.origin.text(), key,
-        brief != key && known.find(brief) != nullptr
-            ? fmt::format("did you mean \"{}\"?", brief)
-            : fmt::format("a plugin's own keys belong in [plugin.NAME]  (trireme config --explain {})", key)));
-  }
-  config::check_keys(unknown, known);
-}
-
-/// The plugin loader checks the [plugin.NAME] sections of unused plugins; this only checks the chosen one.
-void check_plugin(const Table& root, const ParallelSection& parallel) {
-  if (parallel.plugin.empty())
-    fail(root.table("parallel"), "plugin", "is empty; name a plugin (trireme plugins lists them)");
-  const Table* plugins = root.table("plugin");
-  if (plugins == nullptr) return;
-  if (!plugins->entries.empty()) {
-    const auto& [key, entry] = *plugins->entries.begin();
-    throw ConfigError(
-        fmt::format("{}: no key \"{}\" in [plugin]; a plugin's options belong in its own section, [plugin.{}]",
-                    entry.origin.text(), key, parallel.plugin));
-  }
-  if (plugins->table(parallel.plugin) != nullptr) return;
-  for (const auto& [name, section] : plugins->tables) {
-    const auto hint = text::did_you_mean(name, std::vector<std::string>{parallel.plugin});
-    if (!hint.empty())
-      throw ConfigError(fmt::format("{}: [{}] is not the section of the chosen plugin \"{}\"{}", section.origin.text(),
-                                    section.path, parallel.plugin, hint));
-  }
-}
 
 /// Reads the sections of a file, with the kinds that it can select.
 class Reader {
@@ -123,12 +24,12 @@ class Reader {
     all_.insert(all_.end(), own_.begin(), own_.end());
   }
 
-  const Tables& all() const { return all_; }
+  const FieldTables& all() const { return all_; }
 
   template <class T>
   T whole_section(const Fields<T>& fields) const {
     const auto section = section_of(root_, fields.section);
-    check_known(section, fields, {}, all_);
+    check_known_keys(section, fields, {}, all_);
     return config::read(&section, fields);
   }
 
@@ -143,7 +44,7 @@ class Reader {
     const auto parts = config::split_section(section, fields);
     auto out = common_keys<T>(parts.common, fields, factories.names());
     out.*chosen = factories.at(out.name);
-    check_known(section, fields, (out.*chosen).fields(), all_);
+    check_known_keys(section, fields, (out.*chosen).fields(), all_);
     config::read_own(parts.own, (out.*chosen).fields(), own_of(fields.section), (out.*chosen).options());
     return out;
   }
@@ -153,7 +54,7 @@ class Reader {
     auto parts = config::split_section(section, model_fields());
     auto out = common_keys<ModelSection>(parts.common, model_fields(), kinds_.models.names());
     const auto& kind = kinds_.models.at(out.name);
-    check_known(section, model_fields(), kind->fields(), all_);
+    check_known_keys(section, model_fields(), kind->fields(), all_);
     config::read_own(parts.own, kind->fields(), own_of("model"), kind->default_options().get());
     std::erase_if(parts.own.entries, [&](const auto& entry) { return kind->fields().find(entry.first) == nullptr; });
     keys = std::move(parts.own);
@@ -183,13 +84,13 @@ class Reader {
     FieldTable of_all_tasks;  // which one trains the model is known only when the weights have been read
     for (const auto* table : own_of("train"))
       of_all_tasks.fields.insert(of_all_tasks.fields.end(), table->fields.begin(), table->fields.end());
-    check_known(section, train_section_fields(), of_all_tasks, all_);
+    check_known_keys(section, train_section_fields(), of_all_tasks, all_);
     keys = std::move(parts.own);
     return config::read(&parts.common, train_section_fields());
   }
 
-  Tables own_of(const std::string& section) const {
-    Tables tables;
+  FieldTables own_of(const std::string& section) const {
+    FieldTables tables;
     for (const auto* table : own_)
       if (table->section == section) tables.push_back(table);
     return tables;
@@ -209,13 +110,13 @@ class Reader {
 
   const Table& root_;
   const Kinds& kinds_;
-  Tables own_, all_;
+  FieldTables own_, all_;
 };
 
 }  // namespace
 
 std::vector<const FieldTable*> own_tables(const Kinds& kinds) {
-  Tables tables;
+  FieldTables tables;
   const auto add = [&](const auto& registry, auto table_of) {
     for (const auto& name : registry.names()) tables.push_back(&table_of(registry.at(name)));
   };
@@ -237,7 +138,7 @@ RunConfig from_table(Table root, Kinds kinds) {
   RunConfig config;
   config.root = std::move(root);
   config.kinds = std::move(kinds);
-  check_root(config.root, Reader(config).all());
+  check_sections(config.root, Reader(config).all());
   config.run = Reader(config).whole_section(run_fields());
   config::with_location(config.root, [&] { load_extensions(config.run.extensions, config.kinds); });
   const Reader reader(config);
@@ -259,7 +160,7 @@ RunConfig from_table(Table root, Kinds kinds) {
   const bool divides = std::any_of(parallel.entries.begin(), parallel.entries.end(),
                                    [](const auto& entry) { return entry.first != "dp"; });
   if (parallel.find("plugin") == nullptr && divides) config.parallel.plugin = "hybrid_parallel";
-  check_plugin(config.root, config.parallel);
+  check_plugin(config.root, config.parallel.plugin);
   if (config.train.task) static_cast<void>(select_task(config, *config.train.task));
   for (const auto& [key, value] :
        {std::pair{"on_nonfinite", config.train.on_nonfinite}, std::pair{"on_loss_spike", config.train.on_loss_spike}})

@@ -25,13 +25,6 @@
 namespace trireme::train {
 namespace {
 
-int data_parallel_size(const Plugin& plugin, int world_size) {
-  int size = 1;
-  for (const auto& axis : plugin.axes(world_size))
-    if (axis.kind.splits_samples) size *= axis.size;
-  return size;
-}
-
 void check_layout(const RunConfig& config, const Plugin& plugin, int ranks) {
   const auto dp = data_parallel_size(plugin, ranks);
   const auto wanted = config.parallel.sizes.at("dp").value_or(dp);
@@ -77,14 +70,6 @@ void forget_backward(TrainOptions& train) {
   train.offload_activations = none.offload_activations;
 }
 
-BatchPlan plan_batch(const TrainSection& train, const Plugin& plugin, int ranks) {
-  const int dp = data_parallel_size(plugin, ranks);
-  data::check_shares(train.global_batch, dp);
-  const std::int64_t share = (train.global_batch + dp - 1) / dp;
-  const auto micro = plugin.micro_batch(train.micro_batch, share);
-  return {.global = train.global_batch, .micro = micro, .eval = train.eval_batch.value_or(4 * micro)};
-}
-
 /// The number of optimizer steps. Checks what the lr schedule would otherwise reject on the ranks: warm-up, drops.
 std::int64_t plan_steps(const RunConfig& config, data::Dataset& data) {
   const auto& train = config.train;
@@ -108,6 +93,19 @@ std::int64_t plan_steps(const RunConfig& config, data::Dataset& data) {
                  fmt::format("has no effect, because the training has only {}; lower it, or remove it",
                              text::quantity(steps, "step")));
   return steps;
+}
+
+/// `data`: of a training, whose steps are planned; null for an evaluation.
+BatchPlan plan_batch(const RunConfig& config, const Plugin& plugin, int ranks, data::Dataset* data) {
+  const auto& train = config.train;
+  const int dp = data_parallel_size(plugin, ranks);
+  data::check_shares(train.global_batch, dp);
+  const std::int64_t share = (train.global_batch + dp - 1) / dp;
+  const auto micro = plugin.micro_batch(train.micro_batch, share);
+  return {.global = train.global_batch,
+          .micro = micro,
+          .eval = train.eval_batch.value_or(4 * micro),
+          .steps = data == nullptr ? 0 : plan_steps(config, *data)};
 }
 
 void check_rows(data::Datasets& data, const data::LoadingOptions& options) {
@@ -153,18 +151,17 @@ void set_weights_argument(config::Table& root, const std::string& weights) {
   section.entries["weights"] = {.value = weights, .origin = {.source = "WEIGHTS"}};
 }
 
-RunSetup begin(RunConfig config, const LaunchInfo& launch, const Log& log) {
-  RunSetup setup;
-  setup.config = std::move(config);
-  setup.launch = launch;
-  setup.log = log;
-  return setup;
-}
-
 }  // namespace
 
+int data_parallel_size(const Plugin& plugin, int world_size) {
+  int size = 1;
+  for (const auto& axis : plugin.axes(world_size))
+    if (axis.kind.splits_samples) size *= axis.size;
+  return size;
+}
+
 RunSetup prepare_training(RunConfig of, const LaunchInfo& launch, const Log& log) {
-  auto setup = begin(std::move(of), launch, log);
+  RunSetup setup{.config = std::move(of), .launch = launch, .log = log};
   auto& config = setup.config;
   config::with_location(config.root, [&] {
     setup.weights = find_loaded_weights(config, "");
@@ -172,8 +169,7 @@ RunSetup prepare_training(RunConfig of, const LaunchInfo& launch, const Log& log
     const auto kind = config.kinds.models.at(config.model.name);
     setup.data = open_data(config, setup.weights, kind->head_prefix(), launch, log, /*trains=*/true);
     const auto& spec = setup.data.info.spec;
-    config.train.task = name_task(config, setup.weights, *kind, spec);
-    setup.task = choose_task(config, *config.train.task, setup.data.info);
+    setup.task = choose_task(config, name_task(config, setup.weights, *kind, spec), setup.data.info);
     setup.kept_files = files_to_keep(setup.weights, setup.task, spec);
     setup.model = choose_model(config, setup.weights, kind, setup.task, spec);
     finish_training_setup(setup);
@@ -182,21 +178,19 @@ RunSetup prepare_training(RunConfig of, const LaunchInfo& launch, const Log& log
 }
 
 void finish_training_setup(RunSetup& setup) {
-  auto& config = setup.config;
-  auto& train_data = *setup.data.train;
+  const auto& config = setup.config;
   check_rows(setup.data, config.data);
-  check_combined(*setup.task.made, train_data.combined_targets());
-  setup.batch = plan_batch(config.train, *setup.plugin, setup.launch.size);
-  setup.batch.steps = plan_steps(config, train_data);
+  check_combined(*setup.task.made, setup.data.train->combined_targets());
+  setup.batch = plan_batch(config, *setup.plugin, setup.launch.size, setup.data.train.get());
   const auto source = checked_model(setup);
-  const auto& adapters = setup.weights.adapters;
-  if (!adapters.empty()) config.lora->loaded = checkpoint::parameters_in(adapters, *source.model);
+  auto& weights = setup.weights;
+  if (!weights.adapters.empty()) weights.lora->loaded = checkpoint::parameters_in(weights.adapters, *source.model);
   check_optimizer(config.optimizer, *source.model);
 }
 
 RunSetup prepare_evaluation(RunConfig of, const LaunchInfo& launch, const std::string& weights, const Log& log,
                             const std::vector<std::string>& inputs) {
-  auto setup = begin(std::move(of), launch, log);
+  RunSetup setup{.config = std::move(of), .launch = launch, .log = log};
   auto& config = setup.config;
   set_weights_argument(config.root, weights);
   config::with_location(config.root, [&] {
@@ -220,14 +214,14 @@ RunSetup prepare_evaluation(RunConfig of, const LaunchInfo& launch, const std::s
     auto& train = config.train;
     train.global_batch = std::max<std::int64_t>(train.global_batch, data_parallel_size(*setup.plugin, launch.size));
     train.drop_last = false;
-    setup.batch = plan_batch(train, *setup.plugin, launch.size);
+    setup.batch = plan_batch(config, *setup.plugin, launch.size, nullptr);
     check_head(setup.weights, checked_model(setup));
   });
   return setup;
 }
 
 RunSetup prepare_generation(RunConfig of, const LaunchInfo& launch, const std::string& weights, const Log& log) {
-  auto setup = begin(std::move(of), launch, log);
+  RunSetup setup{.config = std::move(of), .launch = launch, .log = log};
   auto& config = setup.config;
   set_weights_argument(config.root, weights);
   config::with_location(config.root, [&] {
@@ -266,6 +260,7 @@ BoostInputs training_inputs(const RunSetup& setup) {
 }
 
 std::string resolved_toml(RunConfig c, const TaskKind* task, const Plugin& plugin, const std::string& model_rows) {
+  if (task != nullptr) c.train.task = task->name();
   // The plugin's section contains these settings in full.
   auto& parallel = c.parallel;
   for (auto& [key, size] : parallel.sizes)

@@ -40,20 +40,19 @@ struct BatchPlan {
 };
 
 struct RunSetup {
-  RunConfig
-      config;  ///< resolved: with the shared keys of plugins, the adapters' [lora], and in a training the task's name
+  RunConfig config;  ///< with the shared keys of plugins, and what opening the data fills in of its options
   LaunchInfo launch;
   Log log;  ///< of this rank; its file is opened when the run folder exists
-  LoadedWeights weights;
-  std::unique_ptr<Plugin> plugin;
-  data::Datasets data;
-  std::vector<std::string> files;  ///< of a prediction: the samples of data.validation, by index
-  ChosenTask task;
-  ChosenModel model;
-  std::map<std::string, std::string> kept_files;  ///< files_to_keep() of the weights
-  BatchPlan batch;
-  RunPlan plan;
-  DataCollator collator;  ///< of a program: makes the batches of its data sets (collated()); null: they make their own
+  LoadedWeights weights{};
+  std::unique_ptr<Plugin> plugin{};
+  data::Datasets data{};
+  std::vector<std::string> files{};  ///< of a prediction: the samples of data.validation, by index
+  ChosenTask task{};
+  ChosenModel model{};
+  std::map<std::string, std::string> kept_files{};  ///< files_to_keep() of the weights
+  BatchPlan batch{};
+  RunPlan plan{};
+  DataCollator collator{};  ///< of a program: it makes the batches of the data sets (collated()); null: they do so
 };
 
 /// A training.
@@ -68,6 +67,8 @@ RunSetup prepare_evaluation(RunConfig config, const LaunchInfo& launch, const st
 /// @throws ConfigError when it is not a model for the task causal_lm; CheckpointError
 RunSetup prepare_generation(RunConfig config, const LaunchInfo& launch, const std::string& weights, const Log& log);
 
+/// The number of ranks, or groups of ranks, that train on different samples.
+int data_parallel_size(const Plugin& plugin, int world_size);
 /// Of a training, whose parts have been made: the batch, and the checks of the parts against each other and with the
 /// plugin. @throws ConfigError, CheckpointError
 void finish_training_setup(RunSetup& setup);
@@ -76,7 +77,8 @@ BoostOptions booster_options(const RunSetup& setup);
 /// The model, its task and the training data, as configured.
 BoostInputs training_inputs(const RunSetup& setup);
 
-/// The complete configuration with all defaults, as TOML that can be run again. `task`: null if it is not known yet.
+/// The complete configuration with all defaults, as TOML that can be run again. `task`: which the configuration may
+/// leave open; null if it is not known yet.
 /// `model_rows`: the model's own keys.
 std::string resolved_toml(RunConfig config, const TaskKind* task, const Plugin& plugin, const std::string& model_rows);
 

@@ -8,6 +8,7 @@
 // rank, except times, and FLOPs, which only rank 0 has. An error that a callback throws ends the run.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <exception>
 #include <memory>
@@ -56,6 +57,8 @@ struct RunContext {
   /// the key that requested the stop.
   std::string stopped_by{};
 
+  /// The epoch in progress or just ended, from 1.
+  [[nodiscard]] std::int64_t epoch_number() const { return std::max<std::int64_t>(state.at.epoch_number(), 1); }
   [[nodiscard]] bool is_over() const;
   [[nodiscard]] bool is_stopped_by_signal() const;
   [[nodiscard]] bool is_due(std::int64_t every) const { return every > 0 && state.at.global_step % every == 0; }
@@ -77,14 +80,14 @@ struct StepEnd {
 
 /// The numbers of a step, once they are on the host: on the CPU before its StepEnd, on a GPU some steps later.
 struct StepLog {
-  checkpoint::Progress at;      ///< after the step
-  double loss, lr;              ///< loss: mean over the global batch
-  double weight;                ///< of the global batch: its samples or tokens, by Task::weight()
-  double grad_norm;             ///< before clipping
-  bool skipped;                 ///< nothing was changed, because a gradient was not finite
-  std::int64_t samples;         ///< of the global batch
-  double seconds, data_wait;    ///< data_wait: the part of the time in which the loop waited for this data
-  std::optional<double> flops;  ///< of all ranks (core/train/report/flop_rate.h); only on rank 0
+  checkpoint::Progress at{};          ///< after the step
+  double loss = 0, lr = 0;            ///< loss: mean over the global batch
+  double weight = 0;                  ///< of the global batch: its samples or tokens, by Task::weight()
+  double grad_norm = 0;               ///< before clipping
+  bool skipped = false;               ///< nothing was changed, because a gradient was not finite
+  std::int64_t samples = 0;           ///< of the global batch
+  double seconds = 0, data_wait = 0;  ///< data_wait: the part of the time in which the loop waited for this data
+  std::optional<double> flops{};      ///< of all ranks (core/train/report/flop_rate.h); only on rank 0
   VoteCounts votes{};
 };
 

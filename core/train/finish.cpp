@@ -14,6 +14,8 @@
 #include "core/resume/run_folder.h"
 #include "core/setup/export_texts.h"
 #include "core/setup/lora.h"
+#include "core/train/evaluate.h"
+#include "core/train/stop.h"
 
 namespace trireme::train {
 namespace {
@@ -33,26 +35,27 @@ void write_back(BoostedModel& model, std::vector<shard::Slice> slices, const std
 }
 
 /// Evaluates the exported weights on the test split: the last ones, and the best ones if they differ.
-void score_test(RunContext& run, const FinishInputs& inputs, RunResult& result) {
+void score_test(RunContext& run, RunResult& result) {
   const auto loader = run.boosted.evaluation_loader(run.setup.data.test, run.setup.batch.eval);
-  result.test = evaluate(run.boosted, *loader, nullptr, nullptr, inputs.before_batch);
+  const auto before_batch = end_on_signal(run.world);
+  result.test = evaluate(run.boosted, *loader, nullptr, nullptr, before_batch);
   const auto& at = run.state.at;
-  const Evaluated last{at.epoch + (at.step_in_epoch > 0 ? 1 : 0), at.global_step, {}};
+  const Evaluated last{at.epoch_number(), at.global_step, {}};
   run.call(&RunCallback::on_evaluate,
            Evaluation{.split = "test", .result = *result.test, .of = last, .weights = "last"});
   if (result.best_is_last() || !run.setup.plan.keeps_best) return;
   const bool keeps_last = run.setup.plan.keeps_last;
   const auto last_weights = keeps_last ? host_copies(run.best->state(run.boosted)) : std::vector<at::Tensor>();
   if (!run.best->load(run.boosted)) return;
-  result.best_test = evaluate(run.boosted, *loader, nullptr, nullptr, inputs.before_batch);
+  result.best_test = evaluate(run.boosted, *loader, nullptr, nullptr, before_batch);
   run.call(&RunCallback::on_evaluate,
            Evaluation{.split = "test", .result = *result.best_test, .of = run.state.best, .weights = "best"});
   if (keeps_last) write_back(*run.boosted.model, run.best->state(run.boosted), last_weights);
 }
 
-void try_test(RunContext& run, const FinishInputs& inputs, RunResult& result) {
+void try_test(RunContext& run, RunResult& result) {
   try {
-    score_test(run, inputs, result);
+    score_test(run, result);
   } catch (const DataError& error) {
     const bool resumes = run.setup.config.run.keep_checkpoints > 0;
     throw DataError(
@@ -64,7 +67,8 @@ void try_test(RunContext& run, const FinishInputs& inputs, RunResult& result) {
 
 }  // namespace
 
-RunResult finish(RunContext& run, const FinishInputs& inputs) {
+RunResult finish(RunContext& run, std::chrono::steady_clock::time_point begin, std::int64_t local_samples,
+                 std::optional<double> flops_per_s) {
   const auto& setup = run.setup;
   // Save before the test, so that an error in the test samples does not lose the training.
   const auto model = fmt::format("{}/{}", run.folder->dir(), kExportedModel);
@@ -79,9 +83,9 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
     if (exports_best)
       run.best->export_to(run.world, next, format, texts);
     else
-      export_weights(next, run.boosted, texts, setup.config.lora, format);
+      export_weights(next, run.boosted, texts, setup.weights.lora, format);
   });
-  if (setup.config.lora && setup.config.lora->merge) {
+  if (setup.weights.lora && setup.weights.lora->merge) {
     // Frozen weights may be in half precision; all tensors have the dtype that config.json says.
     auto merged = format;
     if (!merged.dtype) merged.dtype = Precision::parse(setup.config.train.precision).parameters;
@@ -96,17 +100,17 @@ RunResult finish(RunContext& run, const FinishInputs& inputs) {
                    .shown = setup.task.shown,
                    .resumed_at = run.resumed_at,
                    .exports_best = exports_best,
-                   .flops_per_s = inputs.flops_per_s,
+                   .flops_per_s = flops_per_s,
                    .peak_flops = run.peak_flops};
-  if (setup.data.test) try_test(run, inputs, result);
+  if (setup.data.test) try_test(run, result);
   if (run.state.at.epoch < setup.config.train.epochs)
     result.stopped_by = run.state.at.global_step >= setup.batch.steps ? "train.max_steps" : run.stopped_by;
-  result.seconds = inputs.seconds();
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   const auto skipped = skipped_samples(setup.data, run.world);
   result.skipped_samples = skipped.distinct;
   result.skipped_by_rank = skipped.by_rank;
   const auto reports = comm::gather_text(run.world.group(), run.world.device(),
-                                         rank_report(run.boosted, run.world, inputs.local_samples).dump());
+                                         rank_report(run.boosted, run.world, local_samples).dump());
   const auto summary = run_summary(result, run.booster, reports);
   checkpoint::on_first_rank(run.world, [&] { run.folder->summary(summary); });
   return result;

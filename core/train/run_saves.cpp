@@ -56,25 +56,25 @@ void RunSaves::save() {
   const auto keep = run_.setup.config.run.keep_checkpoints;
   if (keep == 0 || std::exchange(saved_step_, step) == step) return;
   throw_if_unrecorded();  // a run that goes on from this step would lack the lines before it
-  std::optional<checkpoint::SavedCheckpoint> saved;
-  hold(step, [&] {
+  hold(step, [&]() -> std::optional<checkpoint::SavedCheckpoint> {
     held_s_ = 0;
     auto contents = checkpoint_of(run_.setup, *run_.folder, run_.boosted, run_.state, *run_.best);
     const auto dir = run_.folder->dir();
-    if (saver_ && !run_.is_over())
-      saver_->begin(dir, std::move(contents), keep);
-    else  // the end of the training has to wait for it anyway
-      saved = checkpoint::CheckpointSave(dir, std::move(contents), keep, run_.booster.mesh(), storage_).run();
+    if (!saver_ || run_.is_over())  // the end of the training has to wait for it anyway
+      return checkpoint::CheckpointSave(dir, std::move(contents), keep, run_.booster.mesh(), storage_).run();
+    saver_->begin(dir, std::move(contents), keep);
+    return std::nullopt;
   });
   await_writers();
-  if (saved) record(*saved);
 }
 
-/// Does a part of a save of a checkpoint, for which the training waits.
-void RunSaves::hold(std::int64_t step, const std::function<void()>& part) {
+/// Does a part of a save of a checkpoint, for which the training waits, and records the checkpoint that it completes.
+void RunSaves::hold(std::int64_t step, const std::function<std::optional<checkpoint::SavedCheckpoint>()>& part) {
+  std::optional<checkpoint::SavedCheckpoint> saved;
   const auto begin = Clock::now();
-  bears_failure("checkpoint", step, part);
+  bears_failure("checkpoint", step, [&] { saved = part(); });
   held_s_ += std::chrono::duration<double>(Clock::now() - begin).count();
+  if (saved) record(*saved);
 }
 
 /// Does a part of a save, of a checkpoint or of the best weights. An error ends the run, or it is reported and the
@@ -89,9 +89,8 @@ bool RunSaves::bears_failure(const char* what, std::int64_t step, const std::fun
     if (setup.config.run.on_save_error == "stop") throw;
     setup.log.warn("no {} after step {}: {}; {} (run.on_save_error)", what, step, error.what(),
                    run_.is_stopped_by_signal() ? "the run stops without it" : "the run goes on");
-    if (run_.world.rank() == 0)
-      run_.folder->metric(
-          {{"kind", "event"}, {"event", "save_error"}, {"what", what}, {"step", step}, {"message", error.what()}});
+    run_.folder->metric(
+        {{"kind", "event"}, {"event", "save_error"}, {"what", what}, {"step", step}, {"message", error.what()}});
     return false;
   }
 }
@@ -118,13 +117,12 @@ void RunSaves::record(const checkpoint::SavedCheckpoint& saved) {
                         saved.folder, saved.warning);
   parent::saved(saved.step);
   comm::flight::note_unsaved(what_is_unsaved(saved.step));
-  if (run_.world.rank() == 0)
-    run_.folder->metric({{"kind", "event"},
-                         {"event", "save"},
-                         {"step", saved.step},
-                         {"held_s", held_s_},
-                         {"write_s", saved.write_s},
-                         {"bytes", saved.bytes}});
+  run_.folder->metric({{"kind", "event"},
+                       {"event", "save"},
+                       {"step", saved.step},
+                       {"held_s", held_s_},
+                       {"write_s", saved.write_s},
+                       {"bytes", saved.bytes}});
   run_.call(&RunCallback::on_save, newest_);
 }
 
@@ -186,17 +184,13 @@ void RunSaves::after_step() {
   if (unrecorded) throw_if_unrecorded();
   if (!saver_ || saver_->is_idle() || !(written || failed)) return;
   const auto pause = clock_.pause();
-  std::optional<checkpoint::SavedCheckpoint> saved;
-  hold(saver_->step(), [&] { saved = saver_->advance(failed); });
+  hold(saver_->step(), [&] { return saver_->advance(failed); });
   await_writers();  // of the next part
-  if (saved) record(*saved);
 }
 
 void RunSaves::settle() {
   if (!saver_ || saver_->is_idle()) return;
-  std::optional<checkpoint::SavedCheckpoint> saved;
-  hold(saver_->step(), [&] { saved = saver_->wait(); });
-  if (saved) record(*saved);
+  hold(saver_->step(), [&] { return saver_->wait(); });
 }
 
 void RunSaves::cancel() {

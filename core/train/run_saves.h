@@ -60,7 +60,7 @@ class RunSaves {
   void warn_if_unrecorded(const std::string& error) const;
 
  private:
-  void hold(std::int64_t step, const std::function<void()>& part);
+  void hold(std::int64_t step, const std::function<std::optional<checkpoint::SavedCheckpoint>()>& part);
   bool bears_failure(const char* what, std::int64_t step, const std::function<void()>& part);
   void await_writers();
   void record(const checkpoint::SavedCheckpoint& saved);

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstring>
 #include <ctime>
+#include <memory>
 #include <utility>
 
 #include "core/base/repeated_signal.h"
@@ -84,6 +85,12 @@ bool PolledVote::any(bool mine) {
   answers_.add({answer}, [this](const std::vector<double>& value) { yes_.read(value[0] != 0); });
   answers_.drain_to(lag_);
   return yes_.launched(static_cast<std::int64_t>(lag_));
+}
+
+std::function<void()> end_on_signal(comm::World& world) {
+  return [vote = std::make_shared<PolledVote>(world)] {
+    if (vote->any(StopSignals::received() != 0)) throw EvaluationStopped();
+  };
 }
 
 StopOnRequest::StopOnRequest(std::optional<double> max_seconds, bool on_signals, unsigned grace_seconds)

@@ -10,6 +10,8 @@
 
 #include <chrono>
 #include <csignal>
+#include <cstddef>
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -36,9 +38,6 @@ class StoppedBySignal : public std::runtime_error {
   std::string saved_;
 };
 
-/// Ends an evaluation on every rank, because a rank got a signal.
-struct EvaluationStopped {};
-
 /// Whether any rank says yes, with the same answer on every rank, by a message of its own.
 class PolledVote {
  public:
@@ -53,6 +52,11 @@ class PolledVote {
   LaggedVote yes_;
   Readback answers_;
 };
+
+/// Ends an evaluation on every rank, because a rank got a signal.
+struct EvaluationStopped {};
+/// For one evaluation, to be called before each of its batches (forward_all()). It throws EvaluationStopped.
+std::function<void()> end_on_signal(comm::World& world);
 
 /// While one exists, SIGTERM, SIGINT, SIGHUP and SIGUSR1 ask for a stop instead of ending the process. What to do about
 /// it is left to the training loop; a handler may do nothing but note it, and say so. One at a time in a process. Not

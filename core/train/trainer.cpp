@@ -44,7 +44,7 @@ EvalResult Trainer::evaluate(const std::shared_ptr<data::Dataset>& data) {
   const auto averaged = run.use_average();
   const auto& setup = loop_->run().setup;
   const auto own = data ? run.evaluation_loader(collated(data, setup.collator), setup.batch.eval) : nullptr;
-  auto& loader = own ? *own : loop_->validation_loader();
+  auto& loader = own ? *own : loop_->evaluations().loader();
   EvalResult result;
   with_deterministic_remedy(setup.config, [&] { result = train::evaluate(run, loader); });
   return result;
@@ -65,7 +65,7 @@ void Trainer::save_model(const std::string& folder) {
   const auto averaged = run.use_average();
   const auto& setup = loop_->run().setup;
   checkpoint::on_first_rank(run.booster->world(), [&] { checkpoint::check_own_model(folder); });
-  export_weights(folder, run, exported_texts(setup), setup.config.lora);
+  export_weights(folder, run, exported_texts(setup), setup.weights.lora);
 }
 
 }  // namespace trireme::train

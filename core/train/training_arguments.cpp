@@ -93,14 +93,6 @@ void check_arguments(const TrainingArguments& a, const TrainerInputs& inputs) {
                   "a Trainer needs a model, a task and training data, but one of them is not set in TrainerInputs");
 }
 
-/// The samples of an optimizer step, over all ranks.
-std::int64_t global_batch(const TrainingArguments& a, const Plugin& plugin, int world_size) {
-  auto samples = a.per_device_train_batch_size * a.gradient_accumulation_steps;
-  for (const auto& axis : plugin.axes(world_size))
-    if (axis.kind.splits_samples) samples *= axis.size;
-  return samples;
-}
-
 RunConfig config_of(const TrainingArguments& a, bool evaluates) {
   RunConfig c;
   c.run.dir = a.output_dir;
@@ -145,13 +137,10 @@ RunConfig config_of(const TrainingArguments& a, bool evaluates) {
 RunSetup prepare_program(comm::World& world, const TrainingArguments& a, const TrainerInputs& inputs) {
   check_arguments(a, inputs);
   const bool evaluates = inputs.eval != nullptr && a.eval_strategy != Strategy::no;
-  RunSetup setup;
+  RunSetup setup{.config = config_of(a, evaluates), .launch = world.info(), .log = Log(world.rank())};
   auto& config = setup.config;
-  config = config_of(a, evaluates);
   config.run.device = world.device().is_cpu() ? "cpu" : "cuda";
   make_deterministic(config, !world.device().is_cpu());
-  setup.launch = world.info();
-  setup.log = Log(world.rank());
   setup.plan = {.evaluates_epochs = evaluates && a.eval_strategy == Strategy::epoch,
                 .saves_epochs = a.save_strategy == Strategy::epoch,
                 .keeps_best = a.load_best_model_at_end,
@@ -160,7 +149,8 @@ RunSetup prepare_program(comm::World& world, const TrainingArguments& a, const T
   setup.plugin = load_plugin(a.plugin, a.plugin_options);
   copy_shared_options(*setup.plugin, train_section_fields(), &config.train);
   config::check_options(train_section_fields(), config.train);
-  config.train.global_batch = global_batch(a, *setup.plugin, world.size());
+  config.train.global_batch =
+      a.per_device_train_batch_size * a.gradient_accumulation_steps * data_parallel_size(*setup.plugin, world.size());
   setup.plugin->check(settings_of(config, *setup.plugin, world.size()));
   setup.collator = inputs.data_collator;
   setup.data = {.info = {.spec = inputs.train->spec(), .source = kProgram},

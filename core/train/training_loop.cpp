@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -16,15 +15,11 @@
 #include "core/resume/export.h"
 #include "core/resume/resume.h"
 #include "core/setup/deterministic.h"
-#include "core/train/evaluate.h"
 #include "core/train/finish.h"
 #include "core/train/out_of_memory.h"
+#include "core/train/stop.h"
 
 namespace trireme::train {
-
-static double since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
 
 void TrainingLoop::boost() {
   if (!run_.boosted.model) run_.boosted = run_.booster.boost(training_inputs(run_.setup));
@@ -93,42 +88,37 @@ void TrainingLoop::start() {
 
 void TrainingLoop::train_epoch() {
   auto& state = run_.state;
-  const auto epoch_begin = Clock::now();
+  epoch_ = {.begin = Clock::now()};
   const auto goes_on = [this] { return !run_.is_over() && !is_epoch_done(); };
   if (state.at.step_in_epoch == 0) state.epoch_loss = {};
-  inputs_ = {};
   run_.boosted.loader->start_epoch(state.at.epoch, state.at.step_in_epoch);
-  if (std::exchange(state.evaluation_pending, false) && !is_epoch_done()) validate(std::nullopt);
+  if (std::exchange(state.evaluation_pending, false) && !is_epoch_done()) evaluations_.evaluate();
   clock_.start();
   while (goes_on()) {
-    const auto batch = next_batch();
+    comm::flight::set_phase(comm::flight::Phase::data);
+    const auto batch = run_.boosted.loader->next();
     if (!batch) break;
     if (watch_.numbers().leaves_out(state.at.global_step + 1))
       leave_out_step();
     else
       train_step(*batch);
-    if (goes_on() && (is_evaluation_due() || is_save_due())) {
+    if (goes_on() && (evaluations_.is_due() || is_save_due())) {
       finish_steps();
-      if (is_evaluation_due()) validate(std::nullopt);
+      if (evaluations_.is_due()) evaluations_.evaluate();
       if (!run_.is_over() && is_save_due()) saves_.save();
       clock_.start();
     }
   }
   finish_steps();
-  if (!run_.is_stopped_by_signal() && is_epoch_evaluation_due()) {
+  if (!run_.is_stopped_by_signal() && evaluations_.is_epoch_due()) {
     // An evaluation within an epoch that only the training's end causes: a run that is resumed must not know of it.
-    if (!is_epoch_done() && !is_evaluation_due()) saves_.save();
-    validate(epoch_begin);
+    if (!is_epoch_done() && !evaluations_.is_due()) saves_.save();
+    evaluations_.evaluate([this] { return epoch_end(); });
   }
   const bool goes_on_later = run_.is_stopped_by_signal();
-  state.evaluation_pending = goes_on_later && is_epoch_evaluation_due() && (is_epoch_done() || is_evaluation_due());
+  state.evaluation_pending = goes_on_later && evaluations_.is_epoch_due() && (is_epoch_done() || evaluations_.is_due());
   if (!goes_on_later || (is_epoch_done() && !state.evaluation_pending))
-    run_.call(&RunCallback::on_epoch_end, epoch_end(epoch_begin));
-}
-
-std::optional<data::StepBatch> TrainingLoop::next_batch() {
-  comm::flight::set_phase(comm::flight::Phase::data);
-  return run_.boosted.loader->next();
+    run_.call(&RunCallback::on_epoch_end, epoch_end());
 }
 
 void TrainingLoop::train_step(const data::StepBatch& batch) {
@@ -136,21 +126,17 @@ void TrainingLoop::train_step(const data::StepBatch& batch) {
   saves_.vote();
   const auto step = run_.boosted.train_step(batch);
   auto& at = run_.state.at;
-  ++at.global_step;
+  at.global_step = run_.boosted.step;
   ++at.step_in_epoch;
   at.samples += batch.global_samples;
   local_samples_ += batch.local_samples;
-  inputs_.elements += batch.elements;
-  inputs_.padding += batch.padding;
+  epoch_.elements += batch.elements;
+  epoch_.padding += batch.padding;
   const auto flops = run_.world.rank() == 0 ? flop_rate_.of_step(batch) : std::nullopt;
   const auto time = clock_.end_step(batch.wait_seconds);
   read_back(step, batch,
             {.at = at,
-             .loss = 0,
              .lr = step.lr,
-             .weight = 0,
-             .grad_norm = 0,
-             .skipped = false,
              .samples = batch.global_samples,
              .seconds = time.seconds,
              .data_wait = time.data,
@@ -163,8 +149,7 @@ void TrainingLoop::train_step(const data::StepBatch& batch) {
 
 /// Counts a step whose batch is left out; nothing is trained.
 void TrainingLoop::leave_out_step() {
-  ++run_.boosted.step;
-  ++run_.state.at.global_step;
+  run_.state.at.global_step = ++run_.boosted.step;
   ++run_.state.at.step_in_epoch;
   clock_.start();
   run_.folder->metric({{"kind", "event"}, {"event", "left_out"}, {"step", run_.state.at.global_step}});
@@ -198,10 +183,11 @@ void TrainingLoop::read_back(const TrainStep& step, const data::StepBatch& batch
                 });
 }
 
-EpochEnd TrainingLoop::epoch_end(Clock::time_point begin) const {
-  EpochEnd end{epoch_number(), run_.state.epoch_loss.value(), since(begin)};
-  if (inputs_.elements > 0)
-    end.padded_share = static_cast<double>(inputs_.padding) / static_cast<double>(inputs_.elements);
+EpochEnd TrainingLoop::epoch_end() const {
+  const std::chrono::duration<double> seconds = Clock::now() - epoch_.begin;
+  EpochEnd end{run_.epoch_number(), run_.state.epoch_loss.value(), seconds.count()};
+  if (epoch_.elements > 0)
+    end.padded_share = static_cast<double>(epoch_.padding) / static_cast<double>(epoch_.elements);
   return end;
 }
 
@@ -212,84 +198,23 @@ void TrainingLoop::finish_steps() {
   watch_.act(/*all_are_read=*/true);
 }
 
-data::Loader& TrainingLoop::validation_loader() {
-  const auto& setup = run_.setup;
-  TRIREME_REQUIRE(setup.data.validation != nullptr, "the Trainer has no evaluation data; pass TrainerInputs::eval");
-  if (!validation_) validation_ = run_.boosted.evaluation_loader(setup.data.validation, setup.batch.eval);
-  return *validation_;
-}
-
-/// Evaluates on the validation split. `epoch_begin`: set at the end of an epoch. @pre finish_steps()
-void TrainingLoop::validate(const std::optional<Clock::time_point>& epoch_begin) {
-  const comm::flight::PhaseScope phase(comm::flight::Phase::evaluate);
-  const auto averaged = run_.boosted.use_average();
-  EvalResult eval;
-  try {
-    stops_.emplace(run_.world);
-    eval = train::evaluate(run_.boosted, validation_loader(), nullptr, nullptr, [this] { end_if_stopped(); });
-  } catch (const EvaluationStopped&) {
-    run_.stopped_by = StopOnRequest::kBySignal;
-    return;
-  }
-  if (!std::isfinite(eval.loss)) saves_.settle();  // so that the checkpoint in flight need not be lost
-  BadNumbers::check_validation(epoch_number(), eval.loss);
-  record_evaluation(eval, epoch_begin ? std::optional(epoch_end(*epoch_begin)) : std::nullopt);
-}
-
-/// Decides whether an evaluation is the best so far, counts for early stopping, reports it, and keeps the best weights.
-void TrainingLoop::record_evaluation(const EvalResult& eval, const std::optional<EpochEnd>& epoch) {
-  auto& state = run_.state;
-  state.last = {epoch_number(), state.at.global_step, {{kLoss, eval.loss}}};
-  for (const auto& [metric, value] : eval.metrics) state.last.values[metric.name] = value;
-  const auto best_before = state.best;
-  const auto since_best = state.evaluations_since_best;
-  const bool is_best = state.last.better_than(best_before, run_.setup.task.best);
-  if (is_best) state.best = state.last;
-  state.evaluations_since_best = is_best ? 0 : since_best + 1;
-  run_.call(&RunCallback::on_evaluate,
-            Evaluation{.split = "validation", .result = eval, .of = state.last, .is_best = is_best, .epoch = epoch});
-  if (is_best && run_.setup.plan.keeps_best && !saves_.keep_best()) {  // the earlier weights are kept
-    state.best = best_before;
-    state.evaluations_since_best = since_best + 1;
-  }
-}
-
+/// @throws StoppedBySignal, when a signal ends an evaluation
 RunResult TrainingLoop::end() {
   comm::flight::set_phase(comm::flight::Phase::finish);
-  const auto& setup = run_.setup;
-  const auto& state = run_.state;
   const auto averaged = run_.boosted.use_average();
-  // The training ended between two evaluations, or a run with nothing left to train was resumed, perhaps with another
-  // metric.
-  const bool evaluates = setup.data.validation && (setup.plan.evaluates_epochs || options().train.eval_every);
-  if (evaluates && (state.last.step != state.at.global_step || !state.last.values.contains(setup.task.shown.name) ||
-                    !state.last.values.contains(setup.task.best.name)))
-    validate(std::nullopt);
+  if (evaluations_.is_final_due()) evaluations_.evaluate();
   if (run_.is_stopped_by_signal()) throw_stopped();
   if (options().run.peak_tflops && !flop_rate_.problem().empty())
-    setup.log.warn("run.peak_tflops has no effect, because the FLOPs of this model cannot be counted ({}); remove it",
-                   flop_rate_.problem());
-  auto result = finish_run();
-  run_.call(&RunCallback::on_finish, result);
-  return result;
-}
-
-/// @throws StoppedBySignal, when a signal ends an evaluation
-RunResult TrainingLoop::finish_run() {
-  stops_.emplace(run_.world);
+    run_.setup.log.warn(
+        "run.peak_tflops has no effect, because the FLOPs of this model cannot be counted ({}); remove it",
+        flop_rate_.problem());
   try {
-    return finish(run_, {.seconds = [this] { return since(begin_); },
-                         .local_samples = local_samples_,
-                         .flops_per_s = flop_rate_.mean(),
-                         .before_batch = [this] { end_if_stopped(); }});
+    auto result = finish(run_, begin_, local_samples_, flop_rate_.mean());
+    run_.call(&RunCallback::on_finish, result);
+    return result;
   } catch (const EvaluationStopped&) {
     throw_stopped();
   }
-}
-
-/// Called before each batch of an evaluation. @throws EvaluationStopped on every rank, when one has got a signal
-void TrainingLoop::end_if_stopped() {
-  if (stops_->any(StopSignals::received() != 0)) throw EvaluationStopped();
 }
 
 /// Says where the stopped run was saved, and throws StoppedBySignal. Collective.
@@ -298,8 +223,7 @@ void TrainingLoop::throw_stopped() {
   run_.world.group().all_reduce(number, comm::ReduceOp::max);  // some ranks may have got none
   const StoppedBySignal stopped(number.item<int>(), saves_.newest());
   const auto step = run_.state.at.global_step;
-  if (run_.world.rank() == 0)
-    run_.folder->metric({{"kind", "event"}, {"event", "stop"}, {"signal", stopped.signal()}, {"step", step}});
+  run_.folder->metric({{"kind", "event"}, {"event", "stop"}, {"signal", stopped.signal()}, {"step", step}});
   comm::flight::note_stopped();
   run_.say(fmt::format("stopped   after step {}{}", step, saves_.what_is_saved()));
   saves_.warn_if_unrecorded("");
@@ -315,18 +239,6 @@ void TrainingLoop::tell_callbacks(const std::exception_ptr& error) {
       run_.setup.log.warn("a callback's on_exception() failed: {}", another.what());
     }
   }
-}
-
-/// Whether the epoch, or the part of it that was trained, has yet to be evaluated.
-bool TrainingLoop::is_epoch_evaluation_due() const {
-  const auto& state = run_.state;
-  return (run_.setup.plan.evaluates_epochs || is_evaluation_due()) && state.last.step != state.at.global_step;
-}
-
-/// The epoch in progress or just ended, from 1.
-std::int64_t TrainingLoop::epoch_number() const {
-  const auto& at = run_.state.at;
-  return at.step_in_epoch == 0 && at.epoch > 0 ? at.epoch : at.epoch + 1;
 }
 
 }  // namespace trireme::train

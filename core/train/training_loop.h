@@ -1,5 +1,6 @@
 // TrainingLoop: the loop of a training, and the only one there is (trainer.h). What else happens in a run is in its
-// saves (run_saves.h), its watch (run_watch.h) and its callbacks (callback.h), and its end in finish.h.
+// evaluations (run_evaluations.h), its saves (run_saves.h), its watch (run_watch.h) and its callbacks (callback.h), and
+// its end in finish.h.
 #pragma once
 
 #include <chrono>
@@ -14,9 +15,9 @@
 #include "core/train/report/flop_rate.h"
 #include "core/train/report/step_clock.h"
 #include "core/train/report/summary.h"
+#include "core/train/run_evaluations.h"
 #include "core/train/run_saves.h"
 #include "core/train/run_watch.h"
-#include "core/train/stop.h"
 
 namespace trireme::train {
 
@@ -29,8 +30,7 @@ class TrainingLoop {
   RunContext& run() { return run_; }
   void boost();
   RunResult train();
-  /// @throws UsageError when there is no evaluation data
-  data::Loader& validation_loader();
+  RunEvaluations& evaluations() { return evaluations_; }
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -39,43 +39,36 @@ class TrainingLoop {
   void train_until_the_end();
   void start();
   void train_epoch();
-  std::optional<data::StepBatch> next_batch();
   void train_step(const data::StepBatch& batch);
   void leave_out_step();
   void read_back(const TrainStep& step, const data::StepBatch& batch, StepLog log);
   void finish_steps();
-  void validate(const std::optional<Clock::time_point>& epoch_begin);
-  void record_evaluation(const EvalResult& eval, const std::optional<EpochEnd>& epoch);
   RunResult end();
-  RunResult finish_run();
-  void end_if_stopped();
   [[noreturn]] void throw_stopped();
   void tell_callbacks(const std::exception_ptr& error);
 
-  [[nodiscard]] EpochEnd epoch_end(Clock::time_point begin) const;
-  [[nodiscard]] bool is_evaluation_due() const { return run_.is_due(options().train.eval_every.value_or(0)); }
+  [[nodiscard]] EpochEnd epoch_end() const;
   [[nodiscard]] bool is_save_due() const { return run_.is_due(options().run.checkpoint_every); }
-  [[nodiscard]] bool is_epoch_evaluation_due() const;
   [[nodiscard]] bool is_epoch_done() const {
     return run_.state.at.step_in_epoch == run_.boosted.loader->steps_per_epoch();
   }
-  [[nodiscard]] std::int64_t epoch_number() const;
   [[nodiscard]] const RunConfig& options() const { return run_.setup.config; }
 
   RunContext run_;
   StepClock clock_;
   RunSaves saves_{run_, clock_};
   RunWatch watch_{run_, saves_};
+  RunEvaluations evaluations_{run_, saves_};
   Readback readback_;
   FlopRate flop_rate_{[this] { return run_.setup.model.source().model; }};
-  std::unique_ptr<data::Loader> validation_;
-  std::optional<PolledVote> stops_;  ///< of the evaluation in progress
   std::optional<RunResult> result_;
   std::int64_t local_samples_ = 0;
-  struct {
-    std::int64_t elements = 0, padding = 0;
-  } inputs_;  ///< of this rank in this epoch
   Clock::time_point begin_;
+  /// The epoch in progress, or the part of it that is trained here.
+  struct {
+    Clock::time_point begin{};
+    std::int64_t elements = 0, padding = 0;  ///< of this rank's inputs
+  } epoch_;
 };
 
 }  // namespace trireme::train

@@ -87,7 +87,7 @@ void print_header(Console& console, const RunSetup& setup, Boosted& run, std::in
       {"layout", fmt::format("{}   {}", booster.mesh().formula(), plugin_line(booster.plugin()))}};
   for (auto& note : run.model->report().notes) lines.emplace_back("", std::move(note));
   lines.emplace_back("model", model);
-  if (const auto& lora = setup.config.lora) {
+  if (const auto& lora = setup.weights.lora) {
     const auto from = setup.weights.adapters.empty() ? "" : fmt::format("; from {}", setup.weights.adapters);
     lines.emplace_back("lora", adapters_line(*lora, run.model->module()) + from);
   }

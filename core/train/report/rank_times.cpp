@@ -39,16 +39,14 @@ class RankTimes final : public RunCallback {
     auto all = at::empty({run.world.size(), static_cast<std::int64_t>(kKinds)}, mine.options());
     run.world.group().all_gather_into(all, mine);
     const auto most_rank = all.argmax(0), least = std::get<0>(all.min(0)), most = std::get<0>(all.max(0));
-    std::vector<at::Tensor> scalars;
-    for (std::int64_t kind = 0; kind < static_cast<std::int64_t>(kKinds); ++kind)
-      scalars.insert(scalars.end(), {least[kind], most[kind], most_rank[kind]});
-    numbers_.add(scalars, [&run, steps = steps_, at = run.state.at.global_step](const std::vector<double>& values) {
+    const auto at = run.state.at.global_step;
+    numbers_.add({least, most, most_rank}, [&run, steps = steps_, at](const std::vector<double>& values) {
       static constexpr std::array<const char*, kKinds> kNames{"data", "compute", "communication"};
       nlohmann::json event{{"kind", "event"}, {"event", "rank_times"}, {"step", at}, {"steps", steps}};
       auto line = fmt::format("ranks in {} steps up to {}:", steps, at);
       for (std::size_t kind = 0; kind < kKinds; ++kind) {
-        const double low = values[3 * kind], high = values[3 * kind + 1];
-        const auto rank = static_cast<int>(values[3 * kind + 2]);
+        const double low = values[kind], high = values[kKinds + kind];
+        const auto rank = static_cast<int>(values[2 * kKinds + kind]);
         event[kNames[kind]] = {{"least", low}, {"most", high}, {"rank", rank}};
         line += fmt::format("{} {} {:.1f} to {:.1f} ms (rank {})", kind == 0 ? "" : ",", kNames[kind], 1000 * low,
                             1000 * high, rank);

@@ -208,7 +208,7 @@ std::map<std::string, std::string> numbers_in(const std::string& dir) {
 // Stopped in any phase, a run is saved, and the next start makes what was left out: its weights and all its numbers are
 // those of a run that was never stopped.
 TEST(StopOnRequest, InEveryPhaseTheRunGoesOnAsIfItHadNotStopped) {
-  const Folder folder;
+  const data::testing_tools::Folder folder;
   const Program program;
   const auto train = [&](const std::string& dir, const std::shared_ptr<RaiseOnce>& by) {
     auto arguments = Program::arguments(dir);
