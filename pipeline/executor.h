@@ -1,5 +1,5 @@
 // Executor: runs one rank's part of a pipeline. It knows no schedule by name: it follows the program to which a
-// schedule is lowered (core/pipeline/program.h), and stores what each microbatch needs between its actions.
+// schedule is lowered (core/pipeline/schedule.h), and stores what each microbatch needs between its actions.
 //
 // A microbatch passes through one of this rank's chunks as follows:
 //   receive the inputs -> forward -> send the outputs; their graph is kept -> receive the outputs' gradients
@@ -16,7 +16,7 @@
 
 #include "core/data/batch.h"
 #include "core/nn/autograd/split_backward.h"
-#include "core/pipeline/program.h"
+#include "core/pipeline/schedule.h"
 #include "core/pipeline/schedules.h"
 #include "pipeline/links.h"
 

@@ -19,7 +19,7 @@
 
 #include "core/comm/group.h"
 #include "core/comm/mesh.h"
-#include "core/pipeline/program.h"
+#include "core/pipeline/schedule.h"
 
 namespace trireme::pipeline {
 

@@ -16,7 +16,7 @@
 
 #include "apps/command_line.h"
 #include "apps/config_file.h"
-#include "apps/launcher/programs.h"
+#include "apps/launcher/installation.h"
 #include "apps/launcher/restarts.h"
 #include "apps/launcher/verify.h"
 #include "apps/launcher/worker.h"

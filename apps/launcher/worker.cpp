@@ -9,8 +9,7 @@
 #include <utility>
 
 #include "apps/command_line.h"
-#include "apps/launcher/libraries.h"
-#include "apps/launcher/programs.h"
+#include "apps/launcher/installation.h"
 #include "apps/report.h"
 #include "core/base/environment.h"
 #include "core/base/error.h"

@@ -1,8 +1,15 @@
+// The default methods of a boosted model and optimizer, and what is done with a Boosted: its steps, and its loaders.
 #include "core/booster/boosted.h"
 
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+
 #include "core/base/trace.h"
+#include "core/booster/booster.h"
 #include "core/booster/buffers.h"
 #include "core/comm/flight/recorder.h"
+#include "core/nn/block.h"
 
 namespace trireme {
 
@@ -48,6 +55,98 @@ StepResult BoostedOptimizer::step(double lr) {
   if (buffer_sync_) buffer_sync_->finish();
   if (const auto after = std::exchange(after_first_step_, nullptr)) after();
   return result;
+}
+
+/// The tensors along dim 0, with zeros after the end of those that are shorter in another dim.
+static at::Tensor joined(const std::vector<at::Tensor>& parts) {
+  auto sizes = parts.front().sizes().vec();
+  std::int64_t rows = 0;
+  for (const auto& part : parts) {
+    rows += part.size(0);
+    for (std::size_t d = 1; d < sizes.size(); ++d)
+      sizes[d] = std::max(sizes[d], part.size(static_cast<std::int64_t>(d)));
+  }
+  sizes[0] = rows;
+  auto whole = at::zeros(sizes, parts.front().options());
+  rows = 0;
+  for (const auto& part : parts) {
+    auto to = whole.narrow(0, rows, part.size(0));
+    for (std::int64_t d = 1; d < part.dim(); ++d) to = to.narrow(d, 0, part.size(d));
+    to.copy_(part);
+    rows += part.size(0);
+  }
+  return whole;
+}
+
+Epochs Boosted::epochs(std::optional<std::int64_t> count) {
+  const auto& train = booster->options().train;
+  const auto last = count.value_or(train.epochs) * loader->steps_per_epoch();
+  return {*loader, step, std::min(last, train.max_steps.value_or(last))};
+}
+
+at::Tensor Boosted::forward_backward(const data::StepBatch& batch, std::vector<nn::Tensors>* outputs) {
+  model->train(true);
+  const bool released = outputs == nullptr && model->module().releases_outputs();
+  return model->forward_backward(batch, released ? criterion.overwriting() : criterion, *optimizer, outputs);
+}
+
+Executed Boosted::execute_pipeline(const data::StepBatch& batch, ExecuteOptions what) {
+  std::vector<nn::Tensors> micro;
+  auto loss = forward_backward(batch, what.return_outputs ? &micro : nullptr);
+  Executed executed;
+  if (what.return_loss) {
+    booster->loss_group().all_reduce(loss);
+    executed.loss = std::move(loss);
+  }
+  for (auto& outputs : micro)
+    if (sharded_logits.gather && !outputs.empty()) outputs.front() = sharded_logits.gather(outputs.front());
+  for (std::size_t k = 0; !micro.empty() && k < micro.front().size(); ++k) {
+    std::vector<at::Tensor> parts;
+    for (const auto& outputs : micro) parts.push_back(outputs[k]);
+    executed.outputs.push_back(joined(parts));
+  }
+  return executed;
+}
+
+void Boosted::backward(const at::Tensor& loss_sum, const data::Batch& micro) {
+  TRIREME_REQUIRE(!model->is_pipeline(),
+                  "Boosted::backward(): ranks run different blocks of this model, so one microbatch alone has no "
+                  "backward pass; call Boosted::train_step() or execute_pipeline()");
+  optimizer->backward(loss_sum, micro.global_weight);
+}
+
+TrainStep Boosted::train_step(const data::StepBatch& batch) {
+  comm::flight::set_step(step + 1);
+  std::optional<BufferUndo> buffers;
+  if (booster->options().train.on_nonfinite == "skip") buffers.emplace(model->module());
+  const auto sum = forward_backward(batch);
+  // The loss is reduced while the optimizer steps.
+  auto sums = booster->reduction_->start(sum);
+  TrainStep done;
+  done.lr = lr_schedule->lr(step);
+  {
+    const trace::Scope scope("optimizer");
+    const comm::flight::PhaseScope phase(comm::flight::Phase::update);
+    done.result = optimizer->step(done.lr);
+  }
+  if (buffers) buffers->finish(done.result.found_inf);
+  optimizer->zero_grad();
+  ++step;
+  comm::flight::set_phase(comm::flight::Phase::reduce);
+  if (average) average->update(step);
+  sums.sent.wait();
+  done.loss = std::move(sums.loss);
+  done.votes = std::move(sums.votes);
+  return done;
+}
+
+std::unique_ptr<data::Loader> Boosted::evaluation_loader(std::shared_ptr<data::Dataset> data,
+                                                         std::int64_t batch) const {
+  auto options = loader_options();
+  options.micro_batch = batch;
+  options.global_batch = batch * options.dp_size;
+  options.evaluation = true;
+  return std::make_unique<data::Loader>(std::move(data), options);
 }
 
 }  // namespace trireme

@@ -185,4 +185,11 @@ SavedCheckpoint CheckpointSave::finish() {
   return {.folder = folder_, .step = step(), .bytes = bytes_, .write_s = seconds_, .warning = warning_};
 }
 
+SavedCheckpoint CheckpointSave::run() {
+  write();
+  collect();
+  publish();
+  return finish();
+}
+
 }  // namespace trireme::checkpoint

@@ -51,12 +51,7 @@ class CheckpointSave {
   SavedCheckpoint finish();
 
   /// All of them, one after the other. Collective. @throws as finish()
-  SavedCheckpoint run() {
-    write();
-    collect();
-    publish();
-    return finish();
-  }
+  SavedCheckpoint run();
 
   /// Ends write() early; finish() then throws the problem of another rank.
   void cancel() { cancelled_ = true; }

@@ -10,6 +10,7 @@
 #include "core/base/bounds.h"
 #include "core/base/error.h"
 #include "core/config/document.h"
+#include "core/nn/model_kind.h"
 
 namespace trireme::nn {
 namespace {
@@ -182,6 +183,33 @@ void add_labels(nlohmann::json& config, std::int64_t classes, const std::vector<
     config["id2label"][std::to_string(i)] = name;
     config["label2id"][name] = i;
   }
+}
+
+const HfKeys& ModelKind::hf_keys() const {
+  static const HfKeys none;
+  return none;
+}
+
+nlohmann::json ModelKind::recognized(const nlohmann::json& config, const std::string& /*file*/) const {
+  const bool is_ours = config.is_object() && config.value("model_type", nlohmann::json()) == fields().choice;
+  return is_ours ? config : nlohmann::json();
+}
+
+bool ModelKind::from_hf(void* options, const nlohmann::json& stored, const std::string& file) const {
+  const auto values = recognized(stored, file);
+  if (values.is_null()) return false;
+  const HfConfig config(fields(), hf_keys(), values, file);
+  config.take_all(options, apply_preset(fields(), options));
+  read_others(options, config);
+  return true;
+}
+
+nlohmann::json ModelKind::to_hf(const void* options) const {
+  auto config = stored_values(fields(), options);
+  config["model_type"] = fields().choice;
+  config.update(hf_keys().written);
+  write_others(options, config);
+  return config;
 }
 
 }  // namespace trireme::nn

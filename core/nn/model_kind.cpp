@@ -2,11 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "core/nn/hf_config.h"
 
 namespace trireme::nn {
 namespace {
@@ -62,33 +59,6 @@ void fill_unset(const FieldTable& fields, void* options) {
   set_preset(fields, options, /*or_fallback=*/true);
   for (const auto& field : fields.fields)
     if (is_unset(field.get(options)) && !is_unset(field.rules.implied)) field.set(options, field.rules.implied);
-}
-
-const HfKeys& ModelKind::hf_keys() const {
-  static const HfKeys none;
-  return none;
-}
-
-nlohmann::json ModelKind::recognized(const nlohmann::json& config, const std::string& /*file*/) const {
-  const bool is_ours = config.is_object() && config.value("model_type", nlohmann::json()) == fields().choice;
-  return is_ours ? config : nlohmann::json();
-}
-
-bool ModelKind::from_hf(void* options, const nlohmann::json& stored, const std::string& file) const {
-  const auto values = recognized(stored, file);
-  if (values.is_null()) return false;
-  const HfConfig config(fields(), hf_keys(), values, file);
-  config.take_all(options, apply_preset(fields(), options));
-  read_others(options, config);
-  return true;
-}
-
-nlohmann::json ModelKind::to_hf(const void* options) const {
-  auto config = stored_values(fields(), options);
-  config["model_type"] = fields().choice;
-  config.update(hf_keys().written);
-  write_others(options, config);
-  return config;
 }
 
 }  // namespace trireme::nn

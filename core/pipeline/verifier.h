@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "core/pipeline/program.h"
+#include "core/pipeline/schedule.h"
 
 namespace trireme::pipeline {
 

@@ -98,7 +98,7 @@ class HybridParallel : public PluginOf<HybridParallelOptions> {
   /// runs. @throws ConfigError when the schedule is wrong for one of them
   void prove_schedule(const config::Table* section, const TrainOptions& train, std::int64_t share) const;
   /// The options of the partition into stages, without block costs.
-  [[nodiscard]] StageChoice stage_choice() const { return {plan(), options_.num_layers_per_stage}; }
+  [[nodiscard]] pipeline::StageChoice stage_choice() const { return {plan(), options_.num_layers_per_stage}; }
   /// The number of microbatches in a step of one data-parallel rank, which is the largest possible.
   [[nodiscard]] std::int64_t microbatches_of_all(const TrainOptions& train) const;
   /// The stages of all ranks; one stage without a pipeline.
@@ -215,7 +215,7 @@ std::int64_t HybridParallel::microbatches_of_all(const TrainOptions& train) cons
 std::vector<pipeline::Stage> HybridParallel::stages_of(nn::Model& model) const {
   const auto ranks = static_cast<int>(options_.pp_size);
   if (ranks == 1) return {{0, static_cast<std::int64_t>(model.blocks().size())}};
-  return plan_stages(model, stage_choice(), ranks, 0).stages;
+  return pipeline::plan_stages(model, stage_choice(), ranks, 0).stages;
 }
 
 std::int64_t HybridParallel::micro_batch(std::optional<std::int64_t> wanted, std::int64_t share) const {
@@ -301,17 +301,17 @@ BoostResult HybridParallel::boost(ModelSource source, const BoostOptions& given,
                    .zero3 = &zero3,
                    .hold_gradients = options_.enable_gradient_accumulation,
                    .check_reduction = options_.check_reduction};
-  StagePlan stages;
+  pipeline::StagePlan stages;
   std::vector<bool> recomputed;
   std::string kernels;
   const bool staged = pp.size() > 1;
   if (staged) {
-    stages = plan_stages(*source.model, stage_choice, pp.size(), pp.rank());
+    stages = pipeline::plan_stages(*source.model, stage_choice, pp.size(), pp.rank());
     recomputed = recomputed_blocks(options.train, sizes_of(stages.stages));
     kernels =
         choose_kernels(*source.model, options.train, Precision::pure(options.train.precision), mesh.world().device());
-    keep_stages(*source.model, stages, pp.axis());
-    plan.gradient_group_of = gradient_groups(*source.model, stages);
+    pipeline::keep_stages(*source.model, stages, pp.axis());
+    plan.gradient_group_of = pipeline::gradient_groups(*source.model, stages);
     plan.deferred_group = stages.deferred_group();
   }
   auto [model, optimizer] = boost_sharded(*this, source, options, options_, plan, mesh, log);

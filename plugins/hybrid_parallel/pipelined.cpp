@@ -16,7 +16,7 @@
 
 namespace trireme::plugins {
 
-StageChunks::StageChunks(zero::ShardedModel& model, const StagePlan& plan, at::ScalarType loss_type,
+StageChunks::StageChunks(zero::ShardedModel& model, const pipeline::StagePlan& plan, at::ScalarType loss_type,
                          const comm::Group& ranks)
     : model_(model), plan_(plan), loss_type_(loss_type), ranks_(ranks) {
   const auto& leaves = model_.flat().leaves();
@@ -107,7 +107,7 @@ void StageChunks::reduce_shared() {
 
 /// The first of the ranks that hold a parameter adds up the parts of all, in the order of `ranks`, and sends the sum
 /// back. A rank may have had no gradient; if one rank had a gradient, the parameter counts as used on all.
-void StageChunks::sum_up(const StagePlan::Shared& shared, std::size_t leaf, at::Tensor& part) {
+void StageChunks::sum_up(const pipeline::StagePlan::Shared& shared, std::size_t leaf, at::Tensor& part) {
   const auto& ranks = shared.ranks;
   if (ranks.size() == 1) return;
   auto& sync = model_.sync();
@@ -130,8 +130,8 @@ void StageChunks::sum_up(const StagePlan::Shared& shared, std::size_t leaf, at::
   if (!mine && used.item<int>() > 0) sync.use(leaf);  // only in this case does the host need the value
 }
 
-PipelinedModel::PipelinedModel(std::unique_ptr<zero::ShardedModel> model, StagePlan plan, at::ScalarType loss_type,
-                               comm::Mesh& mesh)
+PipelinedModel::PipelinedModel(std::unique_ptr<zero::ShardedModel> model, pipeline::StagePlan plan,
+                               at::ScalarType loss_type, comm::Mesh& mesh)
     : model_(std::move(model)),
       plan_(std::move(plan)),
       pipeline_group_(mesh.group("pp")),

@@ -9,7 +9,8 @@
 #include <vector>
 
 #include "core/booster/boosted.h"
-#include "plugins/hybrid_parallel/stage_plan.h"
+#include "pipeline/executor.h"
+#include "pipeline/stage_plan.h"
 #include "zero/sharded_model.h"
 
 namespace trireme::plugins {
@@ -25,7 +26,8 @@ namespace trireme::plugins {
 class StageChunks : public pipeline::Chunks {
  public:
   /// `loss_type`: the dtype in which losses are reported, on every rank. Refers to `model` and `plan`.
-  StageChunks(zero::ShardedModel& model, const StagePlan& plan, at::ScalarType loss_type, const comm::Group& ranks);
+  StageChunks(zero::ShardedModel& model, const pipeline::StagePlan& plan, at::ScalarType loss_type,
+              const comm::Group& ranks);
 
   /// Begins a step. `outputs`: if given, receives the model's outputs for each microbatch, without graph.
   void begin_step(const Criterion& criterion, BoostedOptimizer& optimizer, std::vector<nn::Tensors>* outputs);
@@ -44,10 +46,10 @@ class StageChunks : public pipeline::Chunks {
  private:
   void take_shared();
   void reduce_shared();
-  void sum_up(const StagePlan::Shared& shared, std::size_t leaf, at::Tensor& part);
+  void sum_up(const pipeline::StagePlan::Shared& shared, std::size_t leaf, at::Tensor& part);
 
   zero::ShardedModel& model_;
-  const StagePlan& plan_;
+  const pipeline::StagePlan& plan_;
   at::ScalarType loss_type_;
   const comm::Group& ranks_;  ///< of the pipeline
   bool held_ = false;
@@ -64,7 +66,8 @@ class StageChunks : public pipeline::Chunks {
 class PipelinedModel : public BoostedModel {
  public:
   /// `loss_type`: the dtype in which losses are reported, on every rank.
-  PipelinedModel(std::unique_ptr<zero::ShardedModel> model, StagePlan plan, at::ScalarType loss_type, comm::Mesh& mesh);
+  PipelinedModel(std::unique_ptr<zero::ShardedModel> model, pipeline::StagePlan plan, at::ScalarType loss_type,
+                 comm::Mesh& mesh);
 
   at::Tensor forward_backward(const data::StepBatch& batch, const Criterion& criterion, BoostedOptimizer& optimizer,
                               std::vector<nn::Tensors>* outputs) override;
@@ -84,7 +87,7 @@ class PipelinedModel : public BoostedModel {
 
  private:
   std::unique_ptr<zero::ShardedModel> model_;
-  StagePlan plan_;
+  pipeline::StagePlan plan_;
   const comm::Group& pipeline_group_;
   StageChunks chunks_;
   pipeline::Executor executor_;

@@ -1,12 +1,11 @@
 // Partitions: uniform ones, and optimal ones by cost.
-#include "pipeline/partition.h"
-
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 
 #include "core/base/error.h"
+#include "pipeline/stage_plan.h"
 
 namespace trireme::pipeline {
 namespace {

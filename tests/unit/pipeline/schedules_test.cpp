@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
-#include "core/pipeline/program.h"
+#include "core/pipeline/schedule.h"
 #include "core/pipeline/verifier.h"
 #include "pipeline/links.h"
 #include "tests/unit/pipeline/cases.h"

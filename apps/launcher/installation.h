@@ -1,4 +1,5 @@
-// Locations of this program and of others.
+// What is installed where: this program and others, the shared libraries that the worker needs and this installation
+// does not contain (LibTorch), and those of a bundle, including its Open MPI.
 #pragma once
 
 #include <string>
@@ -15,5 +16,9 @@ bool is_program(const std::string& path);
 std::string on_path(const std::string& name);
 /// The name, if it has a slash, or path of a program as a file that can be executed; "" if there is none.
 std::string find_program(const std::string& name);
+
+/// Sets the environment in which the worker finds its libraries, and a bundle's Open MPI its components.
+/// @throws ConfigError
+void set_library_paths(const std::string& prefix);
 
 }  // namespace trireme::apps

@@ -1,21 +1,52 @@
-#include "apps/launcher/libraries.h"
+#include "apps/launcher/installation.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <glob.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
 #include <vector>
 
-#include "apps/launcher/programs.h"
 #include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/base/version.h"
 
 namespace trireme::apps {
+
+std::string prefix() {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error) throw ConfigError("cannot read /proc/self/exe to find the worker program; is /proc mounted?");
+  return program.parent_path().parent_path().string();
+}
+
+bool is_program(const std::string& path) {
+  struct stat status {};
+  return stat(path.c_str(), &status) == 0 && !S_ISDIR(status.st_mode) && access(path.c_str(), X_OK) == 0;
+}
+
+std::string on_path(const std::string& name) {
+  auto rest = environment("PATH");
+  while (!rest.empty()) {
+    const auto colon = rest.find(':');
+    const auto candidate = rest.substr(0, colon) + "/" + name;
+    if (is_program(candidate)) return candidate;
+    rest = colon == std::string::npos ? "" : rest.substr(colon + 1);
+  }
+  return "";
+}
+
+std::string find_program(const std::string& name) {
+  if (name.find('/') == std::string::npos) return on_path(name);
+  return is_program(name) ? name : "";
+}
+
 namespace {
 
 constexpr const char* kVersion = TRIREME_TORCH_VERSION;
