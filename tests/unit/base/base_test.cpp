@@ -3,10 +3,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <numeric>
 #include <set>
 
 #include "core/base/error.h"
+#include "core/base/factory.h"
 #include "core/base/fields.h"
 #include "core/base/json_parse.h"
 #include "core/base/json_text.h"
@@ -203,6 +205,16 @@ TEST(Registry, NamesTheKnownAndTheNearest) {
   } catch (const ConfigError& error) {
     EXPECT_STREQ(error.what(), "no model \"vut\" (known: bert, vit); did you mean \"vit\"?");
     EXPECT_EQ(error.code(), ExitCode::config);
+  }
+}
+
+TEST(Factory, NamesWhatReturnsNothing) {
+  const Factory<std::unique_ptr<int>()> task("own_task", [] { return std::unique_ptr<int>(); });
+  try {
+    task();
+    FAIL();
+  } catch (const UsageError& error) {
+    EXPECT_STREQ(error.what(), "the function that makes \"own_task\" returned nothing");
   }
 }
 
