@@ -128,10 +128,9 @@ std::string join(std::span<const std::string> parts, std::string_view separator)
   return fmt::format("{}", fmt::join(parts.begin(), parts.end(), separator));
 }
 
-std::string first_few(std::span<const std::string> parts) {
-  constexpr std::size_t kShown = 5;
-  const auto out = join(parts.first(std::min(parts.size(), kShown)));
-  return parts.size() > kShown ? fmt::format("{} and {} more", out, parts.size() - kShown) : out;
+std::string first_few(std::span<const std::string> parts, std::size_t shown) {
+  const auto out = join(parts.first(std::min(parts.size(), shown)));
+  return parts.size() > shown ? fmt::format("{} and {} more", out, parts.size() - shown) : out;
 }
 
 std::size_t width(std::string_view text) {

@@ -42,13 +42,10 @@ bool matches_layer(const std::string& pattern, const nn::Layer& layer) {
 [[noreturn]] void fail_unmatched(const std::string& pattern, const std::vector<nn::Layer*>& layers) {
   std::vector<std::string> paths;
   for (const auto* layer : layers) paths.push_back(layer->path());
-  const std::size_t shown = std::min<std::size_t>(paths.size(), 4), rest = paths.size() - shown;
-  paths.resize(shown);
-  throw ConfigError(fmt::format(
-      "train.recompute_modules: \"{}\" matches no layer that can be recomputed by itself; {}", pattern,
-      shown == 0
-          ? std::string("this model has none, set train.recompute = true instead")
-          : fmt::format("this model has {}{}", text::join(paths), rest == 0 ? "" : fmt::format(" and {} more", rest))));
+  throw ConfigError(fmt::format("train.recompute_modules: \"{}\" matches no layer that can be recomputed by itself; {}",
+                                pattern,
+                                paths.empty() ? "this model has none, set train.recompute = true instead"
+                                              : "this model has " + text::first_few(paths, 4)));
 }
 
 }  // namespace
