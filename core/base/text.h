@@ -36,6 +36,8 @@ std::string quantity(std::int64_t n, std::string_view noun);
 /// Readable byte counts, in powers of 1024: 1536 -> "1.5 KiB".
 std::string bytes(double n);
 
+/// "a,b,,c" -> {"a", "b", "", "c"}, and "" -> {""}.
+std::vector<std::string> split(std::string_view text, char separator);
 /// {"a","b","c"} -> "a, b, c".
 std::string join(std::span<const std::string> parts, std::string_view separator = ", ");
 

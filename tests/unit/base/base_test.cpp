@@ -95,6 +95,13 @@ TEST(Text, Patterns) {
   EXPECT_FALSE(text::matches("vit.layernorm.bias", "layernorm*"));
 }
 
+TEST(Text, SplitKeepsEmptyParts) {
+  using Parts = std::vector<std::string>;
+  EXPECT_EQ(text::split("a,b,,c", ','), (Parts{"a", "b", "", "c"}));
+  EXPECT_EQ(text::split("a,", ','), (Parts{"a", ""}));
+  EXPECT_EQ(text::split("", ','), Parts{""});
+}
+
 TEST(Text, FirstFewCountsTheRest) {
   using Names = std::vector<std::string>;
   EXPECT_EQ(text::first_few(Names{}), "");
