@@ -24,12 +24,11 @@ std::vector<nn::Layer*> recomputable_layers(nn::Model& model, const std::vector<
   std::set<const nn::Layer*> seen;
   for (std::size_t i = 0; i < model.blocks().size(); ++i) {
     if (i < recomputed.size() && recomputed[i]) continue;
-    for (const auto& module : model.blocks()[i]->modules())
-      if (const auto* layer = dynamic_cast<const nn::Layer*>(module.get()))
-        for (const auto* part : layer->sharded_parts()) seen.insert(part);
-    for (const auto& module : model.blocks()[i]->modules())
-      if (auto* layer = dynamic_cast<nn::Layer*>(module.get()); layer != nullptr && layer->can_recompute())
-        if (seen.insert(layer).second) layers.push_back(layer);
+    const auto all = nn::layers_in(*model.blocks()[i]);
+    for (const auto* layer : all)
+      for (const auto* part : layer->sharded_parts()) seen.insert(part);
+    for (auto* layer : all)
+      if (layer->can_recompute() && seen.insert(layer).second) layers.push_back(layer);
   }
   return layers;
 }
