@@ -17,7 +17,6 @@ using torch::autograd::variable_list;
 constexpr std::int64_t kHeads = 1, kTokens = 2;  // dims
 
 struct Exchange {
-  explicit Exchange(comm::Group over) : group(std::move(over)) {}
   comm::Group group;
   std::vector<std::int64_t> heads;   ///< of each tensor, on all ranks
   std::vector<std::int64_t> tokens;  ///< full number of tokens of each tensor
@@ -93,18 +92,14 @@ struct Swap : torch::autograd::Function<Swap> {
 
 std::vector<at::Tensor> tokens_to_heads(const std::vector<at::Tensor>& x, const std::vector<std::int64_t>& tokens,
                                         const comm::Group& group) {
-  auto exchange = std::make_shared<Exchange>(group);
-  for (const auto& tensor : x) exchange->heads.push_back(tensor.size(kHeads));
-  exchange->tokens = tokens;
-  return Swap::apply(exchange, true, at::TensorList(x));
+  std::vector<std::int64_t> heads;
+  for (const auto& tensor : x) heads.push_back(tensor.size(kHeads));
+  return Swap::apply(std::make_shared<Exchange>(Exchange{group, std::move(heads), tokens}), true, at::TensorList(x));
 }
 
 at::Tensor heads_to_tokens(const at::Tensor& x, std::int64_t heads, const comm::Group& group) {
-  auto exchange = std::make_shared<Exchange>(group);
-  exchange->heads = {heads};
-  exchange->tokens = {x.size(kTokens)};
-  const std::vector<at::Tensor> list{x};
-  return Swap::apply(exchange, false, at::TensorList(list)).front();
+  const auto exchange = std::make_shared<Exchange>(Exchange{group, {heads}, {x.size(kTokens)}});
+  return Swap::apply(exchange, false, at::TensorList(x)).front();
 }
 
 }  // namespace trireme::shardformer
