@@ -2,6 +2,7 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
 
 #include <utility>
 
@@ -30,7 +31,7 @@ struct Exchange {
       for (std::size_t i = 0; i < x.size(); ++i) {
         const auto mine = to_heads ? head_share(i, r) : token_share(i, r);
         parts.push_back(x[i].narrow(to_heads ? kHeads : kTokens, mine.begin, mine.size()).reshape(-1));
-        incoming += numel(shape_from(x[i], i, r, to_heads));
+        incoming += c10::multiply_integers(shape_from(x[i], i, r, to_heads));
       }
       sent.push_back(at::cat(parts));
       received.push_back(at::empty({incoming}, x[0].options()));
@@ -52,10 +53,6 @@ struct Exchange {
     const int head_rank = to_heads ? group.rank() : from, token_rank = to_heads ? from : group.rank();
     return {x.size(0), head_share(i, head_rank).size(), token_share(i, token_rank).size(), x.size(3)};
   }
-  static std::int64_t numel(const std::vector<std::int64_t>& shape) {
-    return shape[0] * shape[1] * shape[2] * shape[3];
-  }
-
   [[nodiscard]] variable_list joined(at::TensorList x, const variable_list& received, bool to_heads) const {
     std::vector<std::int64_t> at(received.size());
     variable_list out;
@@ -63,7 +60,8 @@ struct Exchange {
       variable_list parts;
       for (std::size_t r = 0; r < received.size(); ++r) {
         const auto shape = shape_from(x[i], i, static_cast<int>(r), to_heads);
-        parts.push_back(received[r].narrow(0, std::exchange(at[r], at[r] + numel(shape)), numel(shape)).view(shape));
+        const auto size = c10::multiply_integers(shape);
+        parts.push_back(received[r].narrow(0, std::exchange(at[r], at[r] + size), size).view(shape));
       }
       out.push_back(at::cat(parts, to_heads ? kTokens : kHeads));
     }
