@@ -1,30 +1,23 @@
 #include "datasets/image.h"
 
 #include <ATen/ops/empty.h>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <turbojpeg.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <memory>
 
 #include "core/base/error.h"
+#include "core/base/mapped_bytes.h"
 #include "datasets/png_codec.h"
 
 namespace trireme::datasets {
 namespace {
 
 constexpr std::int64_t kMaxPixels = 1LL << 28;  // 268 megapixels: a larger size is treated as a malicious header
-
-struct CloseFile {
-  void operator()(std::FILE* file) const { std::fclose(file); }
-};
-using File = std::unique_ptr<std::FILE, CloseFile>;
 
 [[noreturn]] void corrupt(const std::string& name, const std::string& what) {
   throw DataError(fmt::format("{}: {}", name, what));
@@ -71,25 +64,15 @@ at::Tensor decode_png(std::span<const unsigned char> bytes, const std::string& n
 
 }  // namespace
 
-// O_NONBLOCK: opening a named pipe would otherwise wait for a writer.
-static std::FILE* open_to_read(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  std::FILE* opened = file < 0 ? nullptr : fdopen(file, "rb");
-  if (file >= 0 && opened == nullptr) close(file);
-  return opened;
-}
-
 std::vector<unsigned char> read_bytes(const std::string& path) {
-  const File file(open_to_read(path));
-  if (!file) throw DataError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
-  struct stat status {};
-  if (fstat(fileno(file.get()), &status) == 0 && !S_ISREG(status.st_mode))
-    throw DataError(fmt::format("{}: is not a regular file", path));
-  std::vector<unsigned char> bytes;
-  std::array<unsigned char, 1 << 16> block{};
-  while (const auto got = std::fread(block.data(), 1, block.size(), file.get()))
-    bytes.insert(bytes.end(), block.begin(), block.begin() + static_cast<std::ptrdiff_t>(got));
-  if (std::ferror(file.get()) != 0) throw DataError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
+  const auto [file, size] = open_regular<DataError>(path);
+  std::vector<unsigned char> bytes(size);
+  std::size_t done = 0;
+  while (const auto got = ::read(file.get(), bytes.data() + done, size - done)) {
+    if (got < 0) throw DataError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
+    done += static_cast<std::size_t>(got);
+  }
+  bytes.resize(done);
   return bytes;
 }
 
@@ -115,7 +98,7 @@ at::Tensor to_grey(const at::Tensor& image) {
 void write_png(const std::string& path, const at::Tensor& image) {
   TRIREME_CHECK(image.dim() == 3 && image.size(2) == 3 && image.scalar_type() == at::kByte && image.is_contiguous(),
                 "a PNG is written from contiguous uint8 [H, W, 3]");
-  File file(std::fopen(path.c_str(), "wbe"));
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "wbe"), std::fclose);
   if (!file) throw DataError(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
   const bool written = png::write_rgb(file.get(), image.const_data_ptr<unsigned char>(), image.size(1), image.size(0));
   if (!written || std::fflush(file.get()) != 0) {

@@ -62,8 +62,7 @@ std::int64_t leaf_count(data::Split split, std::int64_t images) {
 }
 
 at::Tensor draw_leaf(data::Split split, std::int64_t number, std::int64_t size, std::uint64_t seed) {
-  const auto key =
-      random::mix(random::mix(seed, random::hash(data::name_of(split))), static_cast<std::uint64_t>(number));
+  const auto key = random::mix(seed, random::hash(data::name_of(split)), number);
   const auto pixels = paint_leaf(key, size, static_cast<LeafKind>(number % kLeafClasses));
   auto out = at::empty({size, size, 3}, at::kByte);
   std::memcpy(out.mutable_data_ptr(), pixels.data(), pixels.size());

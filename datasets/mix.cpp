@@ -55,8 +55,7 @@ double draw_beta(double alpha, std::uint64_t key) {
 
 Mix draw_mix(const MixOptions& options, std::uint64_t seed, std::int64_t epoch, std::int64_t sample,
              std::int64_t height, std::int64_t width) {
-  const auto key = random::mix(random::mix(random::mix(seed, random::hash("mix")), static_cast<std::uint64_t>(epoch)),
-                               static_cast<std::uint64_t>(sample));
+  const auto key = random::mix(seed, random::hash("mix"), epoch, sample);
   const bool both = options.mixup > 0 && options.cutmix > 0;
   const bool cuts = both ? random::uniform(key, 0) < 0.5 : options.cutmix > 0;
   Mix out;

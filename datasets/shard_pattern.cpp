@@ -32,21 +32,15 @@ struct ShardPattern {
 
 /// The alternatives in one pair of braces: "0000..0146" or "a,b".
 std::vector<std::string> alternatives(const std::string& braces, const ShardPattern& pattern) {
+  const auto dots = braces.find("..");
+  if (dots == braces.npos) return text::split(braces, ',');
+  const auto from = std::string_view(braces).substr(0, dots), to = std::string_view(braces).substr(dots + 2);
+  const auto first = text::integer(from), last = text::integer(to);
+  if (!first || !last || *first < 0 || *first > *last || *last - *first >= kMostShards)
+    refuse_pattern(pattern, fmt::format("{{{}}} is no range of numbers", braces));
+  const auto width = from.starts_with('0') ? std::max(from.size(), to.size()) : 1;
   std::vector<std::string> out;
-  if (const auto dots = braces.find(".."); dots != braces.npos) {
-    const auto from = std::string_view(braces).substr(0, dots), to = std::string_view(braces).substr(dots + 2);
-    const auto first = text::integer(from), last = text::integer(to);
-    if (!first || !last || *first < 0 || *first > *last || *last - *first >= kMostShards)
-      refuse_pattern(pattern, fmt::format("{{{}}} is no range of numbers", braces));
-    const auto width = from.starts_with('0') ? std::max(from.size(), to.size()) : 1;
-    for (auto number = *first; number <= *last; ++number) out.push_back(fmt::format("{:0{}}", number, width));
-    return out;
-  }
-  for (std::size_t begin = 0; begin <= braces.size();) {
-    const auto end = std::min(braces.find(',', begin), braces.size());
-    out.push_back(braces.substr(begin, end - begin));
-    begin = end + 1;
-  }
+  for (auto number = *first; number <= *last; ++number) out.push_back(fmt::format("{:0{}}", number, width));
   return out;
 }
 

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/mapped_bytes.h"
 #include "core/base/text.h"
 
 namespace trireme::datasets {
@@ -63,14 +63,10 @@ bool is_header(std::string_view block) {
 
 }  // namespace
 
-// O_NONBLOCK: opening a named pipe would otherwise wait for a writer.
-TarFile::TarFile(std::string path, Access access)
-    : path_(std::move(path)), file_(::open(path_.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {
-  if (!file_) throw DataError(fmt::format("{}: cannot be opened: {}", path_, std::strerror(errno)));
-  struct stat status {};
-  if (::fstat(file_.get(), &status) != 0 || !S_ISREG(status.st_mode))
-    throw DataError(fmt::format("{}: is not a regular file", path_));
-  size_ = status.st_size;
+TarFile::TarFile(std::string path, Access access) : path_(std::move(path)) {
+  auto [file, size] = open_regular<DataError>(path_);
+  file_ = std::move(file);
+  size_ = static_cast<std::int64_t>(size);
   if (access == Access::files) ::posix_fadvise(file_.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
 }
 

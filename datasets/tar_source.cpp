@@ -80,7 +80,7 @@ class TarSource : public PixelSource {
 
 std::vector<std::int64_t> shard_order(const std::vector<std::int64_t>& sizes, std::int64_t buffer, std::uint64_t seed,
                                       std::int64_t epoch) {
-  const auto key = random::mix(random::mix(seed, random::hash("shuffle")), static_cast<std::uint64_t>(epoch));
+  const auto key = random::mix(seed, random::hash("shuffle"), epoch);
   std::vector<std::int64_t> begins;
   std::int64_t samples = 0;
   for (const auto size : sizes) {

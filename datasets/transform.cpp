@@ -70,9 +70,7 @@ std::optional<Rectangle> draw_rectangle(const RectangleLimits& limits, std::uint
 
 Augmentation draw_augmentation(const TransformOptions& options, std::uint64_t seed, std::int64_t epoch,
                                std::int64_t sample, std::int64_t height, std::int64_t width) {
-  const auto key =
-      random::mix(random::mix(random::mix(seed, random::hash("augment")), static_cast<std::uint64_t>(epoch)),
-                  static_cast<std::uint64_t>(sample));
+  const auto key = random::mix(seed, random::hash("augment"), epoch, sample);
   Augmentation out;
   if (options.flip) out.flip = (random::philox(key, kFlip, 0).v[0] & 1U) != 0;
   if (options.crop) {

@@ -47,15 +47,11 @@ class Random {
 class TemporaryParameters {
  public:
   TemporaryParameters(nn::Block& block, const ProfileConfig& config, Random& random) {
-    std::set<const nn::Layer*> seen;  // a layer may be in a block under two names
-    block.apply([&](torch::nn::Module& module) {
-      auto* layer = dynamic_cast<nn::Layer*>(&module);
-      if (layer == nullptr || !seen.insert(layer).second) return;
+    for (auto* layer : nn::layers_in(block))
       for (const auto& declared : layer->declared()) {
         borrowed_.push_back({layer, declared.name, *declared.member});
         layer->set_storage(declared.name, random(declared.member->sizes()) * 0.02);
       }
-    });
     const auto copy = [&](const at::Tensor& tensor) {
       own_.emplace_back(tensor, tensor.tensor_data());
       const auto type = tensor.is_floating_point() ? config.dtype : tensor.scalar_type();

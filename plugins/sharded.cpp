@@ -128,7 +128,8 @@ Sharded boost_sharded(const Plugin& plugin, const ModelSource& source, const Boo
                       const ShardedPluginOptions& keys, const ShardedPlan& plan, comm::Mesh& mesh, const Log& log) {
   const auto device = mesh.world().device();
   const Zero3Options none, &zero3 = plan.zero3 != nullptr ? *plan.zero3 : none;
-  zero::freeze(*source.model, options.optimizer);
+  // Marks the parameters that the user's patterns freeze, before buckets are planned.
+  optim::make_groups(options.optimizer, zero::named_parameters(*source.model));
   const auto partition = plan.stage > 0 ? mesh.axes(&comm::AxisKind::partitions_state) : std::vector<std::string>();
   const zero::ReductionPlan reduction(*source.model, mesh, partition);
   const int data_ranks = mesh.group(&comm::AxisKind::splits_samples).size();

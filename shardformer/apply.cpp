@@ -31,12 +31,8 @@ bool meets(std::string_view pattern, std::string_view path) {
 
 /// The layers whose paths match, each once, even if a shared layer has several parents. @throws ConfigError for none
 std::vector<nn::Layer*> layers_of(nn::Model& model, std::string_view pattern) {
-  std::vector<nn::Layer*> found;
-  std::set<const nn::Layer*> seen;
-  model.apply([&](torch::nn::Module& module) {
-    auto* layer = dynamic_cast<nn::Layer*>(&module);
-    if (layer != nullptr && meets(pattern, layer->path()) && seen.insert(layer).second) found.push_back(layer);
-  });
+  auto found = nn::layers_in(model);
+  std::erase_if(found, [&](const nn::Layer* layer) { return !meets(pattern, layer->path()); });
   if (found.empty())
     throw ConfigError(fmt::format(
         "the policy names \"{}\", but the model has no such layer; is the policy for another model?", pattern));
@@ -70,11 +66,8 @@ using Parts = std::map<const nn::Layer*, const nn::Layer*>;
 /// The layers that are sharded with another one, and that one.
 Parts parts_of_layers(nn::Model& model) {
   Parts parts;
-  model.apply([&](torch::nn::Module& module) {
-    const auto* layer = dynamic_cast<nn::Layer*>(&module);
-    if (layer == nullptr) return;
+  for (const auto* layer : nn::layers_in(model))
     for (const auto* part : layer->sharded_parts()) parts.emplace(part, layer);
-  });
   return parts;
 }
 
@@ -125,15 +118,14 @@ void check_complete(nn::Model& model, const Found<TensorRole>& tensor, const Fou
       "the policy does not say whether \"{}\" sees slices of the tokens; give its layer the role token_wise, or whole";
   std::set<const void*> known;
   std::string dropout;  // the first without a role
-  model.apply([&](torch::nn::Module& module) {
-    const auto* layer = dynamic_cast<const nn::Layer*>(&module);
+  for (const nn::Layer* layer : nn::layers_in(model)) {
     const auto* owner = layer;  // parts have the role of the layer around them
     for (auto part = parts.find(owner); part != parts.end(); part = parts.find(owner)) owner = part->second;
     if (tensor.count(owner) != 0 || sequence.count(owner) != 0)
       for (const auto& declared : layer->declared()) known.insert(declared.member->unsafeGetTensorImpl());
     else if (dropout.empty() && dynamic_cast<const nn::Dropout*>(layer) != nullptr)
       dropout = layer->path();
-  });
+  }
   for (const auto& item : model.named_parameters())
     if (known.count(item.value().unsafeGetTensorImpl()) == 0) refuse(kSilent, item.key());
   if (!dropout.empty()) refuse(kSilent, dropout);
@@ -146,15 +138,12 @@ void cut_layer(const nn::PolicyRow& row, const LayerRule& rule, nn::Layer& layer
   if (how.groups.sequence.valid()) axes.push_back(how.groups.sequence.axis());
   call_role(row, layer, "cut()", [&] {
     rule.cut(layer, how);
-    layer.apply([&](torch::nn::Module& module) {
-      const auto* part = dynamic_cast<const nn::Layer*>(&module);
-      if (part == nullptr) return;
+    for (const auto* part : nn::layers_in(layer))
       for (const auto& declared : part->declared())
         for (const auto& cut : declared.placement.cuts)
           if (std::find(axes.begin(), axes.end(), cut.axis) == axes.end())
             refuse("{}.{} is cut along axis \"{}\"; a role can cut along the axes of its groups: {}", part->path(),
                    declared.name, cut.axis, text::join(axes));
-    });
   });
 }
 
@@ -217,10 +206,8 @@ void apply(nn::Model& model, const nn::Policy& policy, const ParallelGroups& gro
     with_role.emplace(&layer, &layer);
     if (groups.mode != Sequence::none) cut_layer(row, role.rule, layer, how);
   });
-  model.apply([&](torch::nn::Module& module) {
-    if (auto* dropout = dynamic_cast<nn::Dropout*>(&module); dropout != nullptr && with_role.count(dropout) == 0)
-      refuse_sharded_features(*dropout, how);
-  });
+  for (auto* dropout : nn::layers_in<nn::Dropout>(model))
+    if (with_role.count(dropout) == 0) refuse_sharded_features(*dropout, how);
 }
 
 std::int64_t classes_of(nn::Model& model, const nn::Policy& policy, const Roles& roles) {

@@ -24,8 +24,7 @@ void check_text(std::string_view text) {
 
 std::string digest_of(const std::string& kind, const std::map<std::string, std::string>& files) {
   auto key = random::hash(kind);
-  for (const auto& [name, content] : files)
-    key = random::mix(random::mix(key, random::hash(name)), random::hash(content));
+  for (const auto& [name, content] : files) key = random::mix(key, random::hash(name), random::hash(content));
   return fmt::format("{} {:016x}", kind, key);
 }
 

@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 
 #include "core/base/error.h"
@@ -32,17 +33,8 @@ struct ReadyHook : torch::autograd::PostAccumulateGradHook {
 }  // namespace
 
 const char* GradSync::name_of(State state) {
-  switch (state) {
-    case State::idle:
-      return "idle";
-    case State::filling:
-      return "filling";
-    case State::reducing:
-      return "reducing";
-    case State::done:
-      break;
-  }
-  return "done";
+  static constexpr std::array kNames{"idle", "filling", "reducing", "done"};
+  return kNames.at(static_cast<std::size_t>(state));
 }
 
 GradSync::Filled::Filled(const Bucket& bucket)

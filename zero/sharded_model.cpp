@@ -8,12 +8,12 @@
 
 namespace trireme::zero {
 
-void freeze(nn::Model& model, const optim::OptimizerOptions& options) {
+std::vector<optim::NamedTensor> named_parameters(nn::Model& model) {
   std::vector<optim::NamedTensor> named;
   for (const auto& declared : {nn::declarations(model), nn::remote_declarations(model)})
     for (const auto& parameter : declared)
       named.push_back({parameter.name, parameter.value, !parameter.value.requires_grad()});
-  optim::make_groups(options, named);
+  return named;
 }
 
 static Precision precision_of(const BoostOptions& options, const ShardedOptions& sharded) {

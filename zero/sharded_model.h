@@ -33,8 +33,8 @@ struct ShardedOptions {
   std::optional<at::ScalarType> accumulation_dtype{};   ///< of reduced gradients; unset: their own dtype
 };
 
-/// Marks the parameters that the user's patterns freeze. Must be called before buckets are planned. @throws ConfigError
-void freeze(nn::Model& model, const optim::OptimizerOptions& options);
+/// The parameters of the whole model, against which the user's patterns are matched (optim::make_groups()).
+std::vector<optim::NamedTensor> named_parameters(nn::Model& model);
 
 /// The options of FlatWeights for a run. `masters`: half precision has fp32 master weights.
 FlatWeightsOptions weights_options(const BoostOptions& options, bool masters, c10::Device device);

@@ -29,11 +29,7 @@ ShardedOptimizer::ShardedOptimizer(ShardedModel& model, const BoostOptions& opti
   (void)mesh.group(slice_axes_);  // collective over the world, while only stages with parameters use it in a step
   // The user's patterns are matched once, against the whole model; the slots of a bucket are then assigned to groups by
   // name.
-  std::vector<optim::NamedTensor> all;
-  for (const auto& declared : {weights.leaves(), nn::remote_declarations(model.module())})
-    for (const auto& parameter : declared)
-      all.push_back({parameter.name, parameter.value, !parameter.value.requires_grad()});
-  groups_ = optim::make_groups(options_, all);
+  groups_ = optim::make_groups(options_, named_parameters(model.module()));
   description_ = optim::make(options_, groups_)->describe();
   for (std::size_t g = 0; g < groups_.size(); ++g)
     for (const auto& slot : std::exchange(groups_[g].slots, {})) group_of_[slot.name] = g;

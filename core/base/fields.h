@@ -27,6 +27,9 @@ namespace trireme {
 /// A TOML value. monostate: unset (the default of an optional field).
 using FieldValue = std::variant<std::monostate, bool, std::int64_t, double, std::string, std::vector<std::int64_t>,
                                 std::vector<double>, std::vector<std::string>>;
+/// The index of the type in a FieldValue.
+template <class T>
+inline constexpr std::size_t kIndexOf = FieldValue(std::in_place_type<T>).index();
 
 /// Declares that an option only has an effect when another key of its section has one of these values (written as in
 /// TOML, strings without quotes). Setting it in any other case is an error.
@@ -187,7 +190,7 @@ class Fields : public FieldTable {
     using V = typename Type::type;
     Field field;
     field.key = std::move(key);
-    field.type = FieldValue(std::in_place_type<V>).index();
+    field.type = kIndexOf<V>;
     field.optional = Type::optional;
     field.text = std::move(what);
     field.rules = std::move(allowed);

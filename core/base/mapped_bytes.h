@@ -1,4 +1,4 @@
-// Files that are mapped into memory.
+// Files that are read, or mapped into memory.
 #pragma once
 
 #include <fcntl.h>
@@ -31,6 +31,18 @@ inline Mapping map_memory(int file, std::size_t bytes, int protection, int flags
   return Mapping(mapped == MAP_FAILED ? nullptr : mapped, Unmap{bytes});
 }
 
+/// Opens a regular file for reading; returns its size, too. @throws Problem, which names the file and the reason
+template <class Problem>
+std::pair<FileDescriptor, std::size_t> open_regular(const std::string& path) {
+  // O_NONBLOCK: opening a named pipe would otherwise wait for a writer.
+  FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file) throw Problem(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
+  struct stat info {};
+  if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode))
+    throw Problem(fmt::format("{}: is not a regular file", path));
+  return {std::move(file), static_cast<std::size_t>(info.st_size)};
+}
+
 struct MappedBytes {
   std::shared_ptr<const void> owner{};  ///< keeps them
   std::string_view view{};
@@ -39,15 +51,10 @@ struct MappedBytes {
 /// Maps a regular file; an empty one has no bytes. @throws Problem, which names the file and the reason
 template <class Problem>
 MappedBytes map_file(const std::string& path) {
-  const auto refuse = [&](const std::string& why) { throw Problem(fmt::format("{}: {}", path, why)); };
-  const FileDescriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file) refuse(fmt::format("cannot be opened: {}", std::strerror(errno)));
-  struct stat info {};
-  if (::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode)) refuse("is not a regular file");
-  const auto size = static_cast<std::size_t>(info.st_size);
+  const auto [file, size] = open_regular<Problem>(path);
   if (size == 0) return {};  // it cannot be mapped
   auto mapped = map_memory(file.get(), size, PROT_READ, MAP_PRIVATE);
-  if (!mapped) refuse(fmt::format("cannot be mapped into memory: {}", std::strerror(errno)));
+  if (!mapped) throw Problem(fmt::format("{}: cannot be mapped into memory: {}", path, std::strerror(errno)));
   const auto* bytes = static_cast<const char*>(mapped.get());
   return {std::move(mapped), {bytes, size}};
 }

@@ -22,12 +22,16 @@ constexpr std::uint64_t hash(std::string_view name) {
   return h;
 }
 
-/// Mixes two numbers into one (splitmix64's finalizer), to combine a seed and a name into one key.
-constexpr std::uint64_t mix(std::uint64_t a, std::uint64_t b) {
-  std::uint64_t x = a + 0x9E3779B97F4A7C15ULL * (b + 1);
+/// Mixes two numbers into one (splitmix64's finalizer), to combine a seed and a name into one key; the next number is
+/// mixed into the result, and so on.
+template <class Number, class... More>
+constexpr std::uint64_t mix(std::uint64_t a, Number b, More... more) {
+  std::uint64_t x = a + 0x9E3779B97F4A7C15ULL * (static_cast<std::uint64_t>(b) + 1);
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
-  return x ^ (x >> 31);
+  x ^= x >> 31;
+  if constexpr (sizeof...(more) > 0) return mix(x, more...);
+  return x;
 }
 
 constexpr int kPhiloxRounds = 10;

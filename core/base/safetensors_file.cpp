@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/ScalarType.h>
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -60,11 +61,7 @@ std::string safetensors_name(at::ScalarType dtype) {
   return "";
 }
 
-std::int64_t SafeTensorsFile::TensorEntry::numel() const {
-  std::int64_t n = 1;
-  for (const auto extent : shape) n *= extent;
-  return n;
-}
+std::int64_t SafeTensorsFile::TensorEntry::numel() const { return c10::multiply_integers(shape); }
 
 void SafeTensorsFile::fail(const std::string& what) const { throw FormatError(fmt::format("{}: {}", path_, what)); }
 

@@ -124,14 +124,23 @@ std::string bytes(double n) {
   return unit == 0 ? fmt::format("{:.0f} B", n) : fmt::format("{:.1f} {}", n, units[unit]);
 }
 
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> out;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const auto end = std::min(text.find(separator, begin), text.size());
+    out.emplace_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return out;
+}
+
 std::string join(std::span<const std::string> parts, std::string_view separator) {
   return fmt::format("{}", fmt::join(parts.begin(), parts.end(), separator));
 }
 
-std::string first_few(std::span<const std::string> parts) {
-  constexpr std::size_t kShown = 5;
-  const auto out = join(parts.first(std::min(parts.size(), kShown)));
-  return parts.size() > kShown ? fmt::format("{} and {} more", out, parts.size() - kShown) : out;
+std::string first_few(std::span<const std::string> parts, std::size_t shown) {
+  const auto out = join(parts.first(std::min(parts.size(), shown)));
+  return parts.size() > shown ? fmt::format("{} and {} more", out, parts.size() - shown) : out;
 }
 
 std::size_t width(std::string_view text) {

@@ -36,11 +36,13 @@ std::string quantity(std::int64_t n, std::string_view noun);
 /// Readable byte counts, in powers of 1024: 1536 -> "1.5 KiB".
 std::string bytes(double n);
 
+/// "a,b,,c" -> {"a", "b", "", "c"}, and "" -> {""}.
+std::vector<std::string> split(std::string_view text, char separator);
 /// {"a","b","c"} -> "a, b, c".
 std::string join(std::span<const std::string> parts, std::string_view separator = ", ");
 
-/// The first five, then the number of the others: "a, b, c, d, e and 3 more".
-std::string first_few(std::span<const std::string> parts);
+/// The first of them, then the number of the others: "a, b, c, d, e and 3 more".
+std::string first_few(std::span<const std::string> parts, std::size_t shown = 5);
 
 /// Wraps lines at spaces to at most `columns` characters. Continuation lines are indented by `hang`, or by two more
 /// than their line. Lines that fit do not change, and words that are too long are not broken. columns 0: no wrapping.

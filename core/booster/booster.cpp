@@ -176,7 +176,7 @@ ModelAndOptimizer Booster::boost(ModelSource source) {
 
 void Booster::boost_model(ModelSource source, const BoostOptions& options, ModelAndOptimizer& run) {
   // Random draws of a user's own modules: repeatable, and with a different stream for each part of the data.
-  at::manual_seed(random::mix(options_.seed, static_cast<std::uint64_t>(data_group().rank())));
+  at::manual_seed(random::mix(options_.seed, data_group().rank()));
   auto result = plugin_->boost(std::move(source), options, *mesh_, log_);
   TRIREME_REQUIRE(result.model && result.optimizer, "the plugin \"{}\" returned no model or no optimizer",
                   plugin_->name());

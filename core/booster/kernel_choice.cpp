@@ -44,21 +44,11 @@ const char* requesting_key(const KernelOptions& options) {
   return options.enable_flash_attention.value_or(false) ? "enable_flash_attention" : nullptr;
 }
 
-/// The model's first attention layer, since all of a model are alike. Null when there is none.
-const nn::SelfAttention* an_attention(nn::Model& model) {
-  const nn::SelfAttention* found = nullptr;
-  model.apply([&](torch::nn::Module& module) {
-    if (const auto* attention = dynamic_cast<const nn::SelfAttention*>(&module); attention != nullptr && !found)
-      found = attention;
-  });
-  return found;
-}
-
 /// The fused kernel of the model's attention; "" when there is none. @throws ConfigError when one is requested
 std::string fused_attention(nn::Model& model, const TrainOptions& train, c10::Device device) {
   constexpr std::int64_t kTokens = 128;  // any number: the choice depends on head size, dtype, device and the mask
   const auto dtype = Precision::pure(train.precision).parameters;
-  const auto& layer = *an_attention(model);
+  const auto& layer = *nn::layers_in<nn::SelfAttention>(model).front();  // all of a model are alike
   const auto& options = train.kernels;
   const auto side_inputs = model.side_input_names();
   const bool masked = std::find(side_inputs.begin(), side_inputs.end(), layer.mask_name()) != side_inputs.end();

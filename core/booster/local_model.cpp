@@ -105,9 +105,7 @@ nn::Tensors LocalModel::forward_blocks(std::size_t begin, std::size_t end, nn::T
 std::uint64_t LocalModel::draw_key(const data::Batch& batch, std::size_t block) const {
   const auto& ids = batch.sample_ids;  // a program's own batch may have none
   const auto first = ids.defined() && ids.is_cpu() && ids.numel() > 0 ? ids[0].item<std::int64_t>() : 0;
-  auto key = random::mix(seed_, static_cast<std::uint64_t>(batch.step));
-  key = random::mix(key, static_cast<std::uint64_t>(first));
-  return random::mix(key, block);
+  return random::mix(seed_, batch.step, first, block);
 }
 
 nn::Tensors LocalModel::as_outputs(nn::Tensors made) const {

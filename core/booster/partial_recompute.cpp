@@ -24,12 +24,11 @@ std::vector<nn::Layer*> recomputable_layers(nn::Model& model, const std::vector<
   std::set<const nn::Layer*> seen;
   for (std::size_t i = 0; i < model.blocks().size(); ++i) {
     if (i < recomputed.size() && recomputed[i]) continue;
-    for (const auto& module : model.blocks()[i]->modules())
-      if (const auto* layer = dynamic_cast<const nn::Layer*>(module.get()))
-        for (const auto* part : layer->sharded_parts()) seen.insert(part);
-    for (const auto& module : model.blocks()[i]->modules())
-      if (auto* layer = dynamic_cast<nn::Layer*>(module.get()); layer != nullptr && layer->can_recompute())
-        if (seen.insert(layer).second) layers.push_back(layer);
+    const auto all = nn::layers_in(*model.blocks()[i]);
+    for (const auto* layer : all)
+      for (const auto* part : layer->sharded_parts()) seen.insert(part);
+    for (auto* layer : all)
+      if (layer->can_recompute() && seen.insert(layer).second) layers.push_back(layer);
   }
   return layers;
 }
@@ -42,13 +41,10 @@ bool matches_layer(const std::string& pattern, const nn::Layer& layer) {
 [[noreturn]] void fail_unmatched(const std::string& pattern, const std::vector<nn::Layer*>& layers) {
   std::vector<std::string> paths;
   for (const auto* layer : layers) paths.push_back(layer->path());
-  const std::size_t shown = std::min<std::size_t>(paths.size(), 4), rest = paths.size() - shown;
-  paths.resize(shown);
-  throw ConfigError(fmt::format(
-      "train.recompute_modules: \"{}\" matches no layer that can be recomputed by itself; {}", pattern,
-      shown == 0
-          ? std::string("this model has none, set train.recompute = true instead")
-          : fmt::format("this model has {}{}", text::join(paths), rest == 0 ? "" : fmt::format(" and {} more", rest))));
+  throw ConfigError(fmt::format("train.recompute_modules: \"{}\" matches no layer that can be recomputed by itself; {}",
+                                pattern,
+                                paths.empty() ? "this model has none, set train.recompute = true instead"
+                                              : "this model has " + text::first_few(paths, 4)));
 }
 
 }  // namespace

@@ -4,12 +4,11 @@
 #include <elf.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <optional>
-#include <sstream>
 
+#include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/booster/versions.h"
@@ -23,10 +22,9 @@ namespace {
 /// "abi=1;trireme=0.1.0;torch=2.11.0;compiler=g++ 12.2".
 using PluginNote = std::map<std::string, std::string>;
 
-PluginNote parse(const std::string& text) {
+PluginNote parse(const std::string& versions) {
   PluginNote note;
-  std::istringstream items(text);
-  for (std::string item; std::getline(items, item, ';');)
+  for (const auto& item : text::split(versions, ';'))
     if (const auto equals = item.find('='); equals != item.npos) note[item.substr(0, equals)] = item.substr(equals + 1);
   return note;
 }
@@ -168,11 +166,8 @@ void* load_function(const std::string& path, const std::string& key, const std::
 
 std::vector<std::string> plugin_folders() {
   std::vector<std::string> folders;
-  if (const char* path = std::getenv("TRIREME_PLUGIN_PATH")) {
-    std::istringstream all(path);
-    for (std::string folder; std::getline(all, folder, ':');)
-      if (!folder.empty()) folders.push_back(folder);
-  }
+  for (auto& folder : text::split(environment("TRIREME_PLUGIN_PATH"), ':'))
+    if (!folder.empty()) folders.push_back(std::move(folder));
   folders.push_back((own_folder() / "trireme" / "plugins").lexically_normal().string());
   return folders;
 }

@@ -146,33 +146,36 @@ Work Group::State::reduce_scatter(const at::Tensor& output, const Tensors& input
   });
 }
 
-Work Group::State::send(const at::Tensor& tensor, int peer, int tag) const {
-  check_peer("send", peer);
-  return run("send", tensor, payload(tensor, 1), [&](Call& call) {
+Work Group::send_async(at::Tensor tensor, int peer, int tag) const {
+  const auto& s = state();
+  s.check_peer("send", peer);
+  return s.run("send", tensor, payload(tensor, 1), [&](auto& call) {
     Tensors tensors{call.input(tensor)};
     return call.backend->send(tensors, peer, tag);
   });
 }
 
-Work Group::State::recv(const at::Tensor& tensor, int peer, int tag) const {
-  check_peer("recv", peer);
-  return run("recv", tensor, payload(tensor, 0), [&](Call& call) {
+Work Group::recv_async(at::Tensor tensor, int peer, int tag) const {
+  const auto& s = state();
+  s.check_peer("recv", peer);
+  return s.run("recv", tensor, payload(tensor, 0), [&](auto& call) {
     Tensors tensors{call.output(tensor)};
     return call.backend->recv(tensors, peer, tag);
   });
 }
 
-Work Group::State::exchange(const std::vector<Transfer>& sends, const std::vector<Transfer>& receives, int tag) const {
+Work Group::exchange_async(std::vector<Transfer> sends, std::vector<Transfer> receives, int tag) const {
+  const auto& s = state();
   std::int64_t bytes = 0;
   for (const auto& [list, op, factor] : {std::tuple{&sends, "send", 1.0}, std::tuple{&receives, "recv", 0.0}})
     for (const auto& [tensor, peer] : *list) {
-      check_peer(op, peer);
-      book(op, payload(tensor, factor));
+      s.check_peer(op, peer);
+      s.book(op, payload(tensor, factor));
       bytes += static_cast<std::int64_t>(tensor.nbytes());
     }
   if (sends.empty() && receives.empty()) return {};
   const auto& like = (sends.empty() ? receives : sends).front().tensor;
-  return start("exchange", like, bytes, [&](Call& call) {
+  return s.start("exchange", like, bytes, [&](auto& call) {
     auto& works = call.state->works;
     const bool coalesces = call.backend->supportsCoalescing();
     if (coalesces) call.backend->startCoalescing();
@@ -214,14 +217,8 @@ void Group::reduce_scatter(at::Tensor output, Tensors inputs, ReduceOp op) const
 Work Group::reduce_scatter_async(at::Tensor output, Tensors inputs, ReduceOp op) const {
   return state().reduce_scatter(output, inputs, op, true);
 }
-void Group::send(at::Tensor tensor, int peer, int tag) const { state().send(tensor, peer, tag).wait(); }
-Work Group::send_async(at::Tensor tensor, int peer, int tag) const { return state().send(tensor, peer, tag); }
-void Group::recv(at::Tensor tensor, int peer, int tag) const { state().recv(tensor, peer, tag).wait(); }
-Work Group::recv_async(at::Tensor tensor, int peer, int tag) const { return state().recv(tensor, peer, tag); }
-
-Work Group::exchange_async(std::vector<Transfer> sends, std::vector<Transfer> receives, int tag) const {
-  return state().exchange(sends, receives, tag);
-}
+void Group::send(at::Tensor tensor, int peer, int tag) const { send_async(tensor, peer, tag).wait(); }
+void Group::recv(at::Tensor tensor, int peer, int tag) const { recv_async(tensor, peer, tag).wait(); }
 
 void Group::reduce(at::Tensor tensor, int root, ReduceOp op) const {
   const auto& s = state();

@@ -163,9 +163,6 @@ struct Group::State {
   Work reduce_scatter_into(const at::Tensor& output, const at::Tensor& input, ReduceOp op, bool later) const;
   Work all_gather(const Tensors& outputs, const at::Tensor& input, bool later) const;
   Work reduce_scatter(const at::Tensor& output, const Tensors& inputs, ReduceOp op, bool later) const;
-  Work send(const at::Tensor& tensor, int peer, int tag) const;
-  Work recv(const at::Tensor& tensor, int peer, int tag) const;
-  Work exchange(const std::vector<Transfer>& sends, const std::vector<Transfer>& receives, int tag) const;
 };
 
 }  // namespace trireme::comm

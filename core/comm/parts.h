@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -40,9 +41,7 @@ class Parts {
   }
   /// A view of the beginning of a part in this shape.
   [[nodiscard]] static at::Tensor in_shape(const at::Tensor& part, at::IntArrayRef shape) {
-    std::int64_t count = 1;
-    for (const auto size : shape) count *= size;
-    return part.narrow(0, 0, count).view(shape);
+    return part.narrow(0, 0, c10::multiply_integers(shape)).view(shape);
   }
 
  private:

@@ -7,7 +7,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <sstream>
 
 // Parts of toml++ that are not used here are switched off to save compile time.
 #define TOML_ENABLE_FORMATTERS 0
@@ -246,11 +245,9 @@ FieldValue override_value(const std::string& text, const std::string& origin, co
 }
 
 std::vector<std::string> split_key(const std::string& path, const std::string& origin) {
-  std::vector<std::string> parts;
-  std::stringstream stream(path);
-  for (std::string part; std::getline(stream, part, '.');) parts.push_back(part);
+  auto parts = text::split(path, '.');
   if (parts.size() > kMostKeyParts) key_is_too_long(origin);
-  const bool good = parts.size() >= 2 && path.back() != '.' && std::all_of(parts.begin(), parts.end(), is_bare_key);
+  const bool good = parts.size() >= 2 && std::all_of(parts.begin(), parts.end(), is_bare_key);
   if (!good)
     throw ConfigError(fmt::format("{}: write --set SECTION.KEY=VALUE, for example --set train.epochs=5", origin));
   return parts;

@@ -71,9 +71,7 @@ nn::DataSpec Dataset::spec() {
 }
 
 std::vector<std::int64_t> Dataset::order(const Shuffle& shuffle) const {
-  return random::permutation(
-      random::mix(random::mix(shuffle.seed, random::hash("shuffle")), static_cast<std::uint64_t>(shuffle.epoch)),
-      size());
+  return random::permutation(random::mix(shuffle.seed, random::hash("shuffle"), shuffle.epoch), size());
 }
 
 Sample Dataset::collate(std::vector<Sample> samples, const std::vector<std::int64_t>& indices) {

@@ -1,5 +1,6 @@
 #include "core/data/rows.h"
 
+#include <c10/util/accumulate.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -60,8 +61,7 @@ RowLayout::RowLayout(const RowSpec& spec, const std::vector<std::string>& first)
 
 RowLayout::Field RowLayout::append(const nn::SampleTensor& tensor) {
   TRIREME_CHECK(!tensor.varies(), "{} of a row has a size that varies", tensor.name);
-  auto bytes = static_cast<std::int64_t>(c10::elementSize(tensor.dtype));
-  for (const auto size : tensor.shape) bytes *= size;
+  const auto bytes = static_cast<std::int64_t>(c10::elementSize(tensor.dtype)) * c10::multiply_integers(tensor.shape);
   const Field field{tensor, bytes_, bytes};
   bytes_ += aligned(bytes);
   return field;

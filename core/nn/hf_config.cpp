@@ -3,9 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string>
 #include <type_traits>
 #include <utility>
-#include <variant>
+#include <vector>
 
 #include "core/base/bounds.h"
 #include "core/base/error.h"
@@ -37,12 +38,25 @@ std::optional<T> read_as(const nlohmann::json& stored, const FieldRules& rules) 
 }
 
 /// The stored value as the field's type; unset when it has another one, or a number is out of the field's bounds.
-template <std::size_t kType = 1>
 std::optional<FieldValue> of_type(const nlohmann::json& stored, const Field& field) {
-  if (field.rules.one_for_all && stored.is_number()) return read_as<std::int64_t>(stored, field.rules);
-  if constexpr (kType + 1 < std::variant_size_v<FieldValue>)
-    if (field.type != kType) return of_type<kType + 1>(stored, field);
-  return read_as<std::variant_alternative_t<kType, FieldValue>>(stored, field.rules);
+  const auto& rules = field.rules;
+  if (rules.one_for_all && stored.is_number()) return read_as<std::int64_t>(stored, rules);
+  switch (field.type) {
+    case kIndexOf<bool>:
+      return read_as<bool>(stored, rules);
+    case kIndexOf<std::int64_t>:
+      return read_as<std::int64_t>(stored, rules);
+    case kIndexOf<double>:
+      return read_as<double>(stored, rules);
+    case kIndexOf<std::string>:
+      return read_as<std::string>(stored, rules);
+    case kIndexOf<std::vector<std::int64_t>>:
+      return read_as<std::vector<std::int64_t>>(stored, rules);
+    case kIndexOf<std::vector<double>>:
+      return read_as<std::vector<double>>(stored, rules);
+    default:
+      return read_as<std::vector<std::string>>(stored, rules);
+  }
 }
 
 /// Without the other names of keys. @throws ConfigError where a value and the one under another name differ
@@ -117,7 +131,7 @@ std::optional<FieldValue> HfConfig::read(const Field& field) const {
   const bool implies = implied.index() != 0;
   if (found == values_.end()) return implies ? std::optional(implied) : std::nullopt;
   if (found->is_null()) {
-    const bool is_bool = field.type == FieldValue(false).index();
+    const bool is_bool = field.type == kIndexOf<bool>;
     if (is_bool && implies) return FieldValue(false);  // as in Python
     if (is_bool || (!implies && implied_.value(key, nlohmann::json()).is_null())) return std::nullopt;
   }

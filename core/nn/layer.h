@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "core/nn/context.h"
@@ -80,6 +81,18 @@ class Layer : public torch::nn::Module {
   std::vector<Declared> declared_;
   std::string path_;
 };
+
+/// The layers of type L in the module, which may be one itself: each once, even if it has several parents, and before
+/// those inside it.
+template <class L = Layer>
+std::vector<L*> layers_in(torch::nn::Module& module) {
+  std::vector<L*> found;
+  std::unordered_set<const L*> seen;
+  module.apply([&](torch::nn::Module& each) {
+    if (auto* layer = dynamic_cast<L*>(&each); layer != nullptr && seen.insert(layer).second) found.push_back(layer);
+  });
+  return found;
+}
 
 /// A layer with one input and one output tensor (Linear, LayerNorm, Dropout).
 class Unary : public Layer {

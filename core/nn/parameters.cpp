@@ -20,12 +20,9 @@ struct Site {
 /// Maps each tensor to the layer that declared it. Parameters of a user's own module are not included.
 std::unordered_map<const void*, Site> sites(Model& model) {
   std::unordered_map<const void*, Site> out;
-  model.apply([&](torch::nn::Module& module) {
-    auto* layer = dynamic_cast<Layer*>(&module);
-    if (layer == nullptr) return;
+  for (auto* layer : layers_in(model))
     for (std::size_t i = 0; i < layer->declared().size(); ++i)
       out.emplace(layer->declared()[i].member->unsafeGetTensorImpl(), Site{layer, i});
-  });
   return out;
 }
 

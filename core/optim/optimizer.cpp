@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <sstream>
 #include <utility>
 
 #include "core/base/error.h"
@@ -20,8 +19,7 @@ std::vector<std::string> candidates(const std::vector<NamedTensor>& parameters) 
   std::set<std::string> out;
   for (const auto& parameter : parameters) {
     out.insert(parameter.name);
-    std::istringstream parts(parameter.name);
-    for (std::string part; std::getline(parts, part, '.');) out.insert(part);
+    for (auto& part : text::split(parameter.name, '.')) out.insert(std::move(part));
   }
   return {out.begin(), out.end()};
 }

@@ -15,8 +15,7 @@
 
 namespace trireme::shard {
 
-/// Whether this rank's slice counts in a sum over `axes`: of the copies along an axis, only the one at coordinate 0.
-static bool counts_here(const Placement& placement, comm::Mesh& mesh, const std::vector<std::string>& axes) {
+bool counts_here(const Placement& placement, const comm::Mesh& mesh, const std::vector<std::string>& axes) {
   return std::all_of(axes.begin(), axes.end(), [&](const std::string& axis) {
     return placement.differs_along(axis) || mesh.coordinate(axis) == 0;
   });

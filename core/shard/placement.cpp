@@ -1,19 +1,15 @@
 #include "core/shard/placement.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
-#include <functional>
 #include <numeric>
 
 #include "core/base/error.h"
 
 namespace trireme::shard {
 namespace {
-
-std::int64_t product(const std::vector<std::int64_t>& shape) {
-  return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
-}
 
 void check_bounds(const Placement& p) {
   std::int64_t above = -1;
@@ -27,9 +23,10 @@ void check_bounds(const Placement& p) {
                     "{}: range [{}, {}) is outside dim {} of size {}", p.name, r.begin, r.end, dim, size);
   }
   if (p.flat)
-    TRIREME_CHECK(0 <= p.flat->begin && p.flat->begin <= p.flat->end && p.flat->end <= product(p.cut_shape()),
-                  "{}: flat range [{}, {}) is outside {} elements", p.name, p.flat->begin, p.flat->end,
-                  product(p.cut_shape()));
+    TRIREME_CHECK(
+        0 <= p.flat->begin && p.flat->begin <= p.flat->end && p.flat->end <= c10::multiply_integers(p.cut_shape()),
+        "{}: flat range [{}, {}) is outside {} elements", p.name, p.flat->begin, p.flat->end,
+        c10::multiply_integers(p.cut_shape()));
 }
 
 }  // namespace
@@ -73,7 +70,7 @@ bool Placement::differs_along(const std::string& axis) const {
          std::any_of(cuts.begin(), cuts.end(), [&](const Cut& c) { return c.axis == axis; });
 }
 
-std::int64_t Placement::full_numel() const { return product(shape); }
+std::int64_t Placement::full_numel() const { return c10::multiply_integers(shape); }
 
 std::vector<std::int64_t> Placement::stored_shape() const {
   if (!stored_transposed) return shape;
@@ -111,7 +108,7 @@ std::vector<std::int64_t> Placement::local_shape() const {
   return cut_shape();
 }
 
-std::int64_t Placement::local_numel() const { return product(local_shape()); }
+std::int64_t Placement::local_numel() const { return c10::multiply_integers(local_shape()); }
 
 // Cut by cut, from the first dim on: each run of indices of the dims so far is widened to the indices up to the cut's
 // dim, and each of these has the cut's ranges.

@@ -230,8 +230,7 @@ std::vector<std::int64_t> order_in_buckets(std::vector<std::int64_t> shuffled, c
   for (std::int64_t from = 0; from < batches; from += kWindow)
     std::stable_sort(shuffled.begin() + from * batch, shuffled.begin() + std::min(from + kWindow, batches) * batch,
                      [&](std::int64_t a, std::int64_t b) { return length_of(a) < length_of(b); });
-  const auto key =
-      random::mix(random::mix(shuffle.seed, random::hash("length buckets")), static_cast<std::uint64_t>(shuffle.epoch));
+  const auto key = random::mix(shuffle.seed, random::hash("length buckets"), shuffle.epoch);
   std::vector<std::int64_t> out;
   out.reserve(shuffled.size());
   for (const auto which : random::permutation(key, batches))

@@ -99,17 +99,8 @@ class HeadedTable {
 };
 
 void read_tsv(LineReader& in, HeadedTable& table) {
-  RowFields fields;
-  while (const auto line = table.continues() ? in.next() : std::nullopt) {
-    if (line->empty()) continue;
-    fields.clear();
-    for (std::size_t begin = 0; begin <= line->size();) {
-      const auto end = std::min(line->find('\t', begin), line->size());
-      fields.emplace_back(line->substr(begin, end - begin));
-      begin = end + 1;
-    }
-    table.row(fields, in.number());
-  }
+  while (const auto line = table.continues() ? in.next() : std::nullopt)
+    if (!line->empty()) table.row(text::split(*line, '\t'), in.number());
 }
 
 /// libcsv, which gets the file line by line, so that rows have line numbers.

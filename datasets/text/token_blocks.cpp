@@ -67,9 +67,8 @@ class TokenBlocks : public data::RowDataset {
     auto labels = at::full_like(ids, nn::kNoLabel);
     auto* id = ids.mutable_data_ptr<std::int64_t>();
     auto* label = labels.mutable_data_ptr<std::int64_t>();
-    const auto purpose = random::mix(seed_, random::hash(augment ? "masking" : "masking of an evaluation"));
-    const auto key = random::mix(random::mix(purpose, augment ? static_cast<std::uint64_t>(epoch) : 0),
-                                 static_cast<std::uint64_t>(index));
+    const auto purpose = random::hash(augment ? "masking" : "masking of an evaluation");
+    const auto key = random::mix(seed_, purpose, augment ? epoch : 0, index);
     for (std::int64_t t = 0; t < block_; ++t) {
       const auto drawn = random::philox(key, 0, static_cast<std::uint64_t>(t));
       if (random::to_unit(drawn.v[0]) >= masking_.share ||

@@ -1,13 +1,8 @@
 #include "datasets/text/token_file.h"
 
-#include <ATen/ops/from_blob.h>
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include <cerrno>
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <map>
@@ -25,6 +20,21 @@ constexpr std::int64_t kTokenFileVersion = 1;
 constexpr std::size_t kTokenHeader = kTokenMagic.size() + sizeof kTokenFileVersion + 1 + 2 * sizeof(std::int64_t);
 constexpr std::size_t kFlushBytes = std::size_t{4} << 20;
 enum TokenType { kUint8 = 1, kInt8 = 2, kInt16 = 3, kInt32 = 4, kInt64 = 5, kUint16 = 8 };
+
+/// A type of ids: the bytes of each, and a loop that reads some of them. No ATen: its copy_() would start threads in a
+/// loader's worker.
+struct StoredIds {
+  std::int64_t bytes_each;
+  void (*copy)(const char* from, std::span<std::int64_t> out);
+};
+
+template <class T>
+StoredIds stored_as() {
+  // Aligned: the ids begin with the file, which is mapped, or with a string.
+  return {sizeof(T), [](const char* from, std::span<std::int64_t> out) {
+            std::copy_n(reinterpret_cast<const T*>(from), out.size(), out.begin());
+          }};
+}
 
 template <class T>
 void put_numbers(std::string& out, const std::vector<T>& values) {
@@ -61,17 +71,18 @@ TokenFile::TokenFile(MappedBytes index, MappedBytes ids, std::string name)
     refuse("not an index of Megatron-LM's data sets: it does not begin with MMIDIDX");
   if (const auto version = number<std::int64_t>(kTokenMagic.size()); version != kTokenFileVersion)
     refuse(fmt::format("has version {}; version {} is read", version, kTokenFileVersion));
-  static const std::map<int, at::ScalarType> dtypes{{kUint8, at::kByte}, {kInt8, at::kChar},  {kInt16, at::kShort},
-                                                    {kInt32, at::kInt},  {kInt64, at::kLong}, {kUint16, at::kUInt16}};
+  static const std::map<int, StoredIds> types{
+      {kUint8, stored_as<std::uint8_t>()}, {kInt8, stored_as<std::int8_t>()},   {kInt16, stored_as<std::int16_t>()},
+      {kInt32, stored_as<std::int32_t>()}, {kInt64, stored_as<std::int64_t>()}, {kUint16, stored_as<std::uint16_t>()}};
   const int type = number<std::uint8_t>(kTokenMagic.size() + 8);
-  const auto dtype = dtypes.find(type);
-  if (dtype == dtypes.end())
+  const auto stored = types.find(type);
+  if (stored == types.end())
     refuse(
         fmt::format("its type of ids has number {}; integers are read (uint8 1, int8 2, int16 3, int32 4, int64 5, "
                     "uint16 8)",
                     type));
-  dtype_ = dtype->second;
-  bytes_each_ = static_cast<std::int64_t>(c10::elementSize(dtype_));
+  bytes_each_ = stored->second.bytes_each;
+  copy_ = stored->second.copy;
   sequences_ = number<std::int64_t>(kTokenMagic.size() + 9);
   const auto indices = number<std::int64_t>(kTokenMagic.size() + 17);
   const auto most = static_cast<std::int64_t>(index_.view.size());
@@ -133,9 +144,7 @@ std::int64_t TokenFile::document_begin(std::int64_t document) const {
 void TokenFile::read(std::int64_t first, std::span<std::int64_t> out) const {
   const auto count = static_cast<std::int64_t>(out.size());
   TRIREME_CHECK(first >= 0 && first + count <= tokens_, "{} ids from {} of {}", count, first, tokens_);
-  // Aligned: the ids begin with the file, which is mapped, or with a string. Only read.
-  auto* from = const_cast<char*>(ids_.view.data() + first * bytes_each_);
-  at::from_blob(out.data(), {count}, at::kLong).copy_(at::from_blob(from, {count}, dtype_));
+  copy_(ids_.view.data() + first * bytes_each_, out);
 }
 
 TokenWriter::TokenWriter(const std::string& prefix, std::int64_t vocabulary)

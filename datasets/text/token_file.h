@@ -7,8 +7,6 @@
 // Invariant: after construction every sequence is within the ids, so no read is out of bounds. Reading is thread-safe.
 #pragma once
 
-#include <c10/core/ScalarType.h>
-
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -54,7 +52,7 @@ class TokenFile {
 
   MappedBytes index_, ids_;  ///< files, or in memory
   std::string name_;
-  at::ScalarType dtype_{};  ///< of the ids
+  void (*copy_)(const char* from, std::span<std::int64_t> out) = nullptr;  ///< reads ids in the file's type
   std::int64_t bytes_each_ = 0, sequences_ = 0, documents_ = 0, tokens_ = 0;
   std::size_t lengths_ = 0, pointers_ = 0, document_indices_ = 0;  ///< where these arrays begin in the index
 };

@@ -8,6 +8,7 @@
 #include "core/nn/layers/convolution.h"
 #include "core/nn/layers/dropout.h"
 #include "core/nn/layers/linear.h"
+#include "models/head_block.h"
 #include "models/parts.h"
 
 namespace trireme::models::basic_net {
@@ -62,17 +63,6 @@ class Hidden : public nn::Block {
   std::shared_ptr<nn::Unary> linear_, dropout_;
 };
 
-class Classifier : public nn::Block {
- public:
-  explicit Classifier(std::shared_ptr<nn::Unary> linear) : linear_(register_module("linear", std::move(linear))) {
-    set_path("head");
-  }
-  Tensors forward(Tensors inputs, const Context& context) override { return {linear_->forward(inputs.at(0), context)}; }
-
- private:
-  std::shared_ptr<nn::Unary> linear_;
-};
-
 class BasicNet : public nn::Model {
  public:
   explicit BasicNet(const Options& o) {
@@ -85,7 +75,7 @@ class BasicNet : public nn::Model {
                                          dropout("dropout1", *o.dropout)));
     add_block(std::make_shared<Hidden>(register_module("fc1", linear(features, kHidden)),
                                        dropout("dropout2", *o.hidden_dropout)));
-    add_block(std::make_shared<Classifier>(register_module("fc2", linear(kHidden, o.classes))));
+    add_block(std::make_shared<HeadBlock>(HeadBlock::Layers{register_module("fc2", linear(kHidden, o.classes))}));
     finish();
   }
   std::vector<std::string> input_names() const override { return {kPixels}; }

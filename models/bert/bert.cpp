@@ -10,6 +10,7 @@
 #include "core/nn/layers/linear.h"
 #include "core/nn/layers/tokens.h"
 #include "models/bert/kind.h"
+#include "models/head_block.h"
 #include "models/parts.h"
 
 namespace trireme::models::bert {
@@ -97,29 +98,6 @@ class EncoderLayer : public nn::Block {
   std::shared_ptr<nn::Dropout> attention_dropout_, mlp_dropout_;
 };
 
-/// Runs layers of the model's tree one after the other.
-class HeadBlock : public nn::Block {
- public:
-  /// `roots`: the modules that hold the layers, and whatever else these need.
-  HeadBlock(std::vector<std::shared_ptr<nn::Unary>> layers,
-            const std::vector<std::shared_ptr<torch::nn::Module>>& roots)
-      : layers_(std::move(layers)) {
-    for (std::size_t i = 0; i < roots.size(); ++i) register_module(std::to_string(i), roots[i]);
-    set_path("head");
-  }
-  Tensors forward(Tensors inputs, const Context& context) override {
-    auto x = inputs.at(0);
-    for (const auto& layer : layers_) {
-      x = layer->forward(x, context);
-      if (dynamic_cast<nn::FirstToken*>(layer.get()) != nullptr) x = x.select(1, 0);
-    }
-    return {x};
-  }
-
- private:
-  std::vector<std::shared_ptr<nn::Unary>> layers_;
-};
-
 /// Scores of every token id for each token, by the embedding. Its first layers work on slices of the tokens.
 std::shared_ptr<nn::Block> lm_head(const Options& o, torch::nn::Module& model,
                                    const std::shared_ptr<nn::Embedding>& word_embeddings) {
@@ -130,13 +108,13 @@ std::shared_ptr<nn::Block> lm_head(const Options& o, torch::nn::Module& model,
       "dense", linear(o, *o.hidden_size, *o.hidden_size, 1, nn::activation_of(*o.hidden_act)));
   const auto norm_of_it = transform.register_module("LayerNorm", norm(o));
   const auto tokens = scores->register_module("tokens", std::make_shared<nn::AllTokens>());
-  return std::make_shared<HeadBlock>(std::vector<std::shared_ptr<nn::Unary>>{dense, norm_of_it, tokens, scores},
+  return std::make_shared<HeadBlock>(HeadBlock::Layers{dense, norm_of_it, tokens, scores},
                                      std::vector<std::shared_ptr<torch::nn::Module>>{scores, word_embeddings});
 }
 
 /// Scores of the classes, for the first token of each sample or for each token.
 std::shared_ptr<nn::Block> class_head(const Options& o, torch::nn::Module& model, torch::nn::Module& bert) {
-  std::vector<std::shared_ptr<nn::Unary>> layers;
+  HeadBlock::Layers layers;
   const auto add = [&](torch::nn::Module& parent, const std::string& name, std::shared_ptr<nn::Unary> layer) {
     parent.register_module(name, layer);
     layers.push_back(std::move(layer));
@@ -149,8 +127,7 @@ std::shared_ptr<nn::Block> class_head(const Options& o, torch::nn::Module& model
   }
   add(model, "dropout", std::make_shared<nn::Dropout>(*o.classifier_dropout));
   add(model, "classifier", linear(o, *o.hidden_size, o.classes));
-  return std::make_shared<HeadBlock>(layers,
-                                     std::vector<std::shared_ptr<torch::nn::Module>>(layers.begin(), layers.end()));
+  return std::make_shared<HeadBlock>(layers);
 }
 
 class Bert : public nn::Model {

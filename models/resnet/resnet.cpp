@@ -5,6 +5,7 @@
 #include "core/nn/layers/batch_norm.h"
 #include "core/nn/layers/convolution.h"
 #include "core/nn/layers/linear.h"
+#include "models/head_block.h"
 #include "models/parts.h"
 #include "models/resnet/kind.h"
 
@@ -109,22 +110,6 @@ class Residual : public nn::Block {
   bool channels_last_;
 };
 
-/// The model names its layer: "fc".
-class Head : public nn::Block {
- public:
-  explicit Head(std::shared_ptr<nn::Unary> classifier)
-      : pool_(register_module("pool", std::make_shared<nn::GlobalAveragePool>())),
-        classifier_(register_module("classifier", std::move(classifier))) {
-    set_path("head");
-  }
-  Tensors forward(Tensors inputs, const Context& context) override {
-    return {classifier_->forward(pool_->forward(inputs.at(0), context), context)};
-  }
-
- private:
-  std::shared_ptr<nn::Unary> pool_, classifier_;
-};
-
 class ResNet : public nn::Model {
  public:
   explicit ResNet(const Options& options);
@@ -146,9 +131,9 @@ ResNet::ResNet(const Options& options) {
       channels = depth.bottleneck ? 4 * planes : planes;
     }
   }
-  add_block(std::make_shared<Head>(register_module(
-      "fc",
-      std::make_shared<nn::Linear>(nn::Linear::Options{.in = channels, .out = options.classes, .uniform = true}))));
+  const auto classifier = register_module(
+      "fc", std::make_shared<nn::Linear>(nn::Linear::Options{.in = channels, .out = options.classes, .uniform = true}));
+  add_block(std::make_shared<HeadBlock>(HeadBlock::Layers{std::make_shared<nn::GlobalAveragePool>(), classifier}));
   finish();
 }
 

@@ -4,7 +4,6 @@
 
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 #include <string_view>
 #include <vector>
 
@@ -25,9 +24,7 @@ struct Architecture {
 };
 
 std::optional<Architecture> parse_architecture(const std::string& name) {
-  std::vector<std::string> parts;
-  std::istringstream stream(name);
-  for (std::string part; std::getline(stream, part, '_');) parts.push_back(part);
+  const auto parts = text::split(name, '_');
   if (parts.size() != 4 || !parts[2].starts_with("patch")) return std::nullopt;
   const auto patch = text::integer(std::string_view(parts[2]).substr(5)), pixels = text::integer(parts[3]);
   for (const auto* known : {"tiny", "small", "base", "large"})

@@ -13,6 +13,7 @@
 #include "core/nn/layers/dropout.h"
 #include "core/nn/layers/linear.h"
 #include "core/nn/layers/tokens.h"
+#include "models/head_block.h"
 #include "models/parts.h"
 #include "models/vit/kind.h"
 #include "models/vit/timm.h"
@@ -162,25 +163,6 @@ class EncoderLayer : public nn::Block {
   std::shared_ptr<nn::LayerNorm> norm_after_;
 };
 
-/// The model names its layers: "vit.class_token", "vit.layernorm" and "classifier".
-class Head : public nn::Block {
- public:
-  Head(std::shared_ptr<nn::Unary> class_token, std::shared_ptr<nn::Unary> norm, std::shared_ptr<nn::Unary> classifier)
-      : class_token_(register_module("class_token", std::move(class_token))),
-        norm_(register_module("norm", std::move(norm))),
-        classifier_(register_module("classifier", std::move(classifier))) {
-    set_path("head");
-  }
-  /// The norm works on each token separately, so only the class token is needed.
-  Tensors forward(Tensors inputs, const Context& context) override {
-    const auto first = class_token_->forward(inputs.at(0), context).select(1, 0);
-    return {classifier_->forward(norm_->forward(first, context), context)};
-  }
-
- private:
-  std::shared_ptr<nn::Unary> class_token_, norm_, classifier_;
-};
-
 class Vit : public nn::Model {
  public:
   explicit Vit(const Options& options);
@@ -243,7 +225,8 @@ Vit::Vit(const Options& options) : grid_(grid_of(options.image_size, *options.pa
   const auto classifier = register_module(
       "classifier", std::make_shared<nn::Linear>(nn::Linear::Options{
                         .in = hidden, .out = options.classes, .bias = true, .init_std = *options.initializer_range}));
-  add_block(std::make_shared<Head>(class_token, norm, classifier));
+  // The norm works on each token separately, so it needs only the class token.
+  add_block(std::make_shared<HeadBlock>(HeadBlock::Layers{class_token, norm, classifier}));
   finish();
 }
 

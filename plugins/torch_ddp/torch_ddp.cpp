@@ -4,23 +4,16 @@
 // ranks in buckets, each as soon as its gradients are complete, while the backward pass continues; they are sums of
 // d(loss sum)/global weight, so no division follows (contract C3). Buckets are never rebuilt during a run, because the
 // order of summation must be the same after a resume (C8).
-#include <ATen/core/grad_mode.h>
-
-#include <memory>
 #include <set>
 #include <string>
-#include <utility>
-#include <vector>
 
-#include "core/booster/gradient_reducer.h"
 #include "core/booster/local_model.h"
 #include "core/booster/plugin.h"
 #include "core/booster/plugin_entry.h"
-#include "core/nn/block.h"
 #include "core/nn/parameters.h"
 #include "plugins/common_options.h"
-#include "plugins/compare_gradients.h"
 #include "plugins/options.h"
+#include "plugins/torch_ddp/ddp_model.h"
 
 namespace trireme::plugins {
 
@@ -45,48 +38,6 @@ static const Fields<TorchDdpOptions>& torch_ddp_fields() {
   }();
   return table;
 }
-
-static ReducerOptions reducer_options(const TorchDdpOptions& ddp) {
-  return {.bucket_cap_mb = ddp.bucket_cap_mb,
-          .find_unused_parameters = ddp.find_unused_parameters,
-          .gradient_as_bucket_view = ddp.gradient_as_bucket_view,
-          .static_graph = ddp.static_graph};
-}
-
-static GradientReducer::Use use_of(const TorchDdpOptions& ddp) {
-  // Gradients are parts of the mean over the global batch, so they are summed.
-  GradientReducer::Use use{.op = comm::ReduceOp::sum,
-                           .name = "plugin.torch_ddp",
-                           .option_prefix = "plugin.torch_ddp.",
-                           .none_left = "optimizer.freeze: every parameter is frozen; nothing is left to train"};
-  if (ddp.check_reduction)
-    use.on_reduced = [](const GradientReducer& reducer) {
-      std::vector<at::Tensor> gradients;
-      for (const auto& p : reducer.parameters()) gradients.push_back(p.grad());
-      compare_gradients(reducer.group(), "plugin.torch_ddp.check_reduction", reducer.names(), gradients);
-    };
-  return use;
-}
-
-/// A replicated model whose gradients are summed over the ranks of a group during the backward pass.
-class DdpModel : public LocalModel {
- public:
-  DdpModel(std::shared_ptr<nn::Model> model, std::vector<nn::Parameter> parameters, const BoostOptions& options,
-           const TorchDdpOptions& ddp, c10::Device device, const comm::Group& group)
-      : LocalModel(std::move(model), std::move(parameters), options, device),
-        reducer_(std::make_shared<GradientReducer>(this->parameters(), reducer_options(ddp), group, use_of(ddp))) {}
-  nn::Tensors forward(const data::Batch& batch) override {
-    if (!training() || !at::GradMode::is_enabled()) return LocalModel::forward(batch);
-    reducer_->prepare_forward();
-    auto outputs = LocalModel::forward(batch);
-    reducer_->prepare_backward(outputs);
-    return outputs;
-  }
-  ScopeGuard no_sync() override { return reducer_->no_sync(); }
-
- private:
-  std::shared_ptr<GradientReducer> reducer_;
-};
 
 class TorchDdp : public PluginOf<TorchDdpOptions> {
  public:

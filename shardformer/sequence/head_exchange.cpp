@@ -2,6 +2,7 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
+#include <c10/util/accumulate.h>
 
 #include <utility>
 
@@ -17,7 +18,6 @@ using torch::autograd::variable_list;
 constexpr std::int64_t kHeads = 1, kTokens = 2;  // dims
 
 struct Exchange {
-  explicit Exchange(comm::Group over) : group(std::move(over)) {}
   comm::Group group;
   std::vector<std::int64_t> heads;   ///< of each tensor, on all ranks
   std::vector<std::int64_t> tokens;  ///< full number of tokens of each tensor
@@ -31,7 +31,7 @@ struct Exchange {
       for (std::size_t i = 0; i < x.size(); ++i) {
         const auto mine = to_heads ? head_share(i, r) : token_share(i, r);
         parts.push_back(x[i].narrow(to_heads ? kHeads : kTokens, mine.begin, mine.size()).reshape(-1));
-        incoming += numel(shape_from(x[i], i, r, to_heads));
+        incoming += c10::multiply_integers(shape_from(x[i], i, r, to_heads));
       }
       sent.push_back(at::cat(parts));
       received.push_back(at::empty({incoming}, x[0].options()));
@@ -53,10 +53,6 @@ struct Exchange {
     const int head_rank = to_heads ? group.rank() : from, token_rank = to_heads ? from : group.rank();
     return {x.size(0), head_share(i, head_rank).size(), token_share(i, token_rank).size(), x.size(3)};
   }
-  static std::int64_t numel(const std::vector<std::int64_t>& shape) {
-    return shape[0] * shape[1] * shape[2] * shape[3];
-  }
-
   [[nodiscard]] variable_list joined(at::TensorList x, const variable_list& received, bool to_heads) const {
     std::vector<std::int64_t> at(received.size());
     variable_list out;
@@ -64,7 +60,8 @@ struct Exchange {
       variable_list parts;
       for (std::size_t r = 0; r < received.size(); ++r) {
         const auto shape = shape_from(x[i], i, static_cast<int>(r), to_heads);
-        parts.push_back(received[r].narrow(0, std::exchange(at[r], at[r] + numel(shape)), numel(shape)).view(shape));
+        const auto size = c10::multiply_integers(shape);
+        parts.push_back(received[r].narrow(0, std::exchange(at[r], at[r] + size), size).view(shape));
       }
       out.push_back(at::cat(parts, to_heads ? kTokens : kHeads));
     }
@@ -93,18 +90,14 @@ struct Swap : torch::autograd::Function<Swap> {
 
 std::vector<at::Tensor> tokens_to_heads(const std::vector<at::Tensor>& x, const std::vector<std::int64_t>& tokens,
                                         const comm::Group& group) {
-  auto exchange = std::make_shared<Exchange>(group);
-  for (const auto& tensor : x) exchange->heads.push_back(tensor.size(kHeads));
-  exchange->tokens = tokens;
-  return Swap::apply(exchange, true, at::TensorList(x));
+  std::vector<std::int64_t> heads;
+  for (const auto& tensor : x) heads.push_back(tensor.size(kHeads));
+  return Swap::apply(std::make_shared<Exchange>(Exchange{group, std::move(heads), tokens}), true, at::TensorList(x));
 }
 
 at::Tensor heads_to_tokens(const at::Tensor& x, std::int64_t heads, const comm::Group& group) {
-  auto exchange = std::make_shared<Exchange>(group);
-  exchange->heads = {heads};
-  exchange->tokens = {x.size(kTokens)};
-  const std::vector<at::Tensor> list{x};
-  return Swap::apply(exchange, false, at::TensorList(list)).front();
+  const auto exchange = std::make_shared<Exchange>(Exchange{group, {heads}, {x.size(kTokens)}});
+  return Swap::apply(exchange, false, at::TensorList(x)).front();
 }
 
 }  // namespace trireme::shardformer

@@ -21,14 +21,13 @@ using torch::autograd::variable_list;
 
 /// State that the backward pass needs besides tensors.
 struct SavedProduct {
-  explicit SavedProduct(comm::Group over) : group(std::move(over)) {}
   comm::Group group;
-  bool overlap = true;
-  std::int64_t tokens = 0;
-  std::vector<std::int64_t> reads;  ///< of each branch: the number of leading tokens that it reads
-  std::vector<bool> has_bias;
-  at::Tensor gradient;  ///< the full gradient of a row-parallel output, saved between a pass for the input and one for
-                        ///< the weight
+  std::int64_t tokens;
+  bool overlap;
+  std::vector<std::int64_t> reads{};  ///< of each branch: the number of leading tokens that it reads
+  std::vector<bool> has_bias{};
+  at::Tensor gradient{};  ///< the full gradient of a row-parallel output, saved between a pass for the input and one
+                          ///< for the weight
 };
 
 at::Tensor of(const at::Tensor& x, const shard::Range& tokens) { return x.narrow(1, tokens.begin, tokens.size()); }
@@ -149,9 +148,7 @@ struct RingRow : torch::autograd::Function<RingRow> {
 std::vector<at::Tensor> column_products_by_ring(const at::Tensor& x, std::int64_t tokens,
                                                 const std::vector<Branch>& branches, const comm::Group& group,
                                                 bool overlap) {
-  auto state = std::make_shared<SavedProduct>(group);
-  state->overlap = overlap;
-  state->tokens = tokens;
+  const auto state = std::make_shared<SavedProduct>(SavedProduct{group, tokens, overlap});
   variable_list weights;
   for (const auto& branch : branches) {
     state->reads.push_back(branch.tokens == kAllTokens ? tokens : branch.tokens);
@@ -163,10 +160,7 @@ std::vector<at::Tensor> column_products_by_ring(const at::Tensor& x, std::int64_
 }
 
 at::Tensor row_product_by_ring(const at::Tensor& x, const at::Tensor& weight, const comm::Group& group, bool overlap) {
-  auto state = std::make_shared<SavedProduct>(group);
-  state->overlap = overlap;
-  state->tokens = x.size(1);
-  return RingRow::apply(state, x, weight);
+  return RingRow::apply(std::make_shared<SavedProduct>(SavedProduct{group, x.size(1), overlap}), x, weight);
 }
 
 }  // namespace trireme::shardformer

@@ -18,10 +18,9 @@ using torch::autograd::variable_list;
 
 /// State that the backward pass needs besides tensors.
 struct SavedColumn {
-  explicit SavedColumn(comm::Group over) : group(std::move(over)) {}
   comm::Group group;
-  std::vector<std::int64_t> tokens;  ///< of each branch
-  std::vector<bool> has_bias;
+  std::vector<std::int64_t> tokens{};  ///< of each branch
+  std::vector<bool> has_bias{};
   std::int64_t sliced = kAllTokens;  ///< total number of tokens if x is a slice of them
   bool overlap = true;
   [[nodiscard]] bool is_slice() const { return sliced != kAllTokens; }
@@ -126,32 +125,28 @@ struct ColumnProducts : torch::autograd::Function<ColumnProducts> {
   }
 };
 
-std::vector<at::Tensor> apply(const std::shared_ptr<SavedColumn>& state, const at::Tensor& x,
-                              const std::vector<Branch>& branches) {
+std::vector<at::Tensor> apply(SavedColumn state, const at::Tensor& x, const std::vector<Branch>& branches) {
   variable_list weights;
   for (const auto& branch : branches) {
-    state->tokens.push_back(branch.tokens);
-    state->has_bias.push_back(branch.bias.defined());
+    state.tokens.push_back(branch.tokens);
+    state.has_bias.push_back(branch.bias.defined());
     weights.push_back(branch.weight);
     if (branch.bias.defined()) weights.push_back(branch.bias);
   }
-  return ColumnProducts::apply(state, x, at::TensorList(weights));
+  return ColumnProducts::apply(std::make_shared<SavedColumn>(std::move(state)), x, at::TensorList(weights));
 }
 
 }  // namespace
 
 std::vector<at::Tensor> column_products(const at::Tensor& x, const std::vector<Branch>& branches,
                                         const comm::Group& group) {
-  return apply(std::make_shared<SavedColumn>(group), x, branches);
+  return apply({.group = group}, x, branches);
 }
 
 std::vector<at::Tensor> column_products_of_slices(const at::Tensor& x, std::int64_t tokens,
                                                   const std::vector<Branch>& branches, const comm::Group& group,
                                                   bool overlap) {
-  auto state = std::make_shared<SavedColumn>(group);
-  state->sliced = tokens;
-  state->overlap = overlap;
-  return apply(state, x, branches);
+  return apply({.group = group, .sliced = tokens, .overlap = overlap}, x, branches);
 }
 
 }  // namespace trireme::shardformer

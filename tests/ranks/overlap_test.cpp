@@ -13,10 +13,9 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
-#include "core/booster/gradient_reducer.h"
-#include "core/booster/local_model.h"
 #include "core/nn/adapt.h"
 #include "core/nn/parameters.h"
+#include "plugins/torch_ddp/ddp_model.h"
 #include "tests/ranks/world.h"
 
 namespace trireme::tests {
@@ -90,13 +89,10 @@ comm::Group slow_group() {
   return comm::Group(group, real.ranks(), "dp", nullptr);
 }
 
-Seconds backward_time(LocalModel& model, GradientReducer& reducer) {
+Seconds backward_time(BoostedModel& model) {
   data::Batch batch;
   batch.inputs = {{"x", at::full({1}, world().rank() + 1.0f)}};
-  reducer.prepare_forward();
-  const auto outputs = model.forward(batch);
-  reducer.prepare_backward(outputs);
-  const auto output = outputs.front().sum();
+  auto output = model.forward(batch).front().sum();
   world().group().barrier();
   const auto start = Clock::now();
   output.backward();
@@ -109,11 +105,8 @@ TEST(OverlapTime, a_backward_pass_hides_the_transfer_of_gradients) {
   for (int i = 0; i < kBlocks; ++i) layers->push_back(SlowLayer());
   std::shared_ptr<nn::Model> network = nn::adapt(layers);
   auto parameters = nn::parameters(*network);
-  LocalModel model(network, parameters, BoostOptions{}, at::kCPU);
+  plugins::DdpModel model(network, parameters, BoostOptions{}, {.bucket_cap_mb = 1}, at::kCPU, slow_group());
   model.train(true);
-  const auto reducer =
-      std::make_shared<GradientReducer>(model.parameters(), ReducerOptions{.bucket_cap_mb = 1}, slow_group(),
-                                        GradientReducer::Use{.op = comm::ReduceOp::sum, .name = "overlap_test"});
 
   const Seconds transfer = kBlocks * kTransfer;
   // The last bucket's transfer cannot be hidden, because it starts when the backward pass ends.
@@ -122,11 +115,11 @@ TEST(OverlapTime, a_backward_pass_hides_the_transfer_of_gradients) {
   for (int round = 0; round < 5; ++round) {
     Seconds compute{};
     {
-      const auto local = reducer->no_sync();
-      compute = backward_time(model, *reducer);
+      const auto local = model.no_sync();
+      compute = backward_time(model);
     }
     for (auto& p : model.parameters()) p.value.mutable_grad() = at::Tensor();
-    const auto both = backward_time(model, *reducer);
+    const auto both = backward_time(model);
     // The gradients are sums over the ranks' inputs, which shows that the reduction took place.
     const float expected = static_cast<float>(world().size() * (world().size() + 1)) / 2;
     for (auto& p : model.parameters()) {

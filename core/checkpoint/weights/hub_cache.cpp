@@ -8,17 +8,12 @@
 #include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/base/files/files.h"
+#include "core/base/text.h"
 
 namespace trireme::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::string replaced(std::string text, const std::string& from, const std::string& to) {
-  for (auto at = text.find(from); at != std::string::npos; at = text.find(from, at + to.size()))
-    text.replace(at, from.size(), to);
-  return text;
-}
 
 /// The commit that refs/main names, or else the only snapshot; "" if there is neither.
 std::string commit_of(const fs::path& model) {
@@ -65,7 +60,7 @@ std::string locate_weights(const std::string& name_or_path) {
   }
   if (!is_hub_name(name_or_path) || fs::exists(name_or_path, none)) return name_or_path;
   const auto cache = hub_cache();
-  const auto model = fs::path(cache) / ("models--" + replaced(name_or_path, "/", "--"));
+  const auto model = fs::path(cache) / ("models--" + text::join(text::split(name_or_path, '/'), "--"));
   if (const auto commit = commit_of(model); !commit.empty()) return (model / "snapshots" / commit).string();
   const auto slash = name_or_path.find('/');
   // A mistyped path is not a Hub model: if its first folder exists here, the caller reports what is missing.

@@ -64,15 +64,10 @@ void RedundantTensors::check_copies(const std::vector<nn::Parameter>& parameters
 }
 
 std::string without_numbers(const std::string& name) {
-  std::string out;
-  for (std::size_t begin = 0; begin <= name.size();) {
-    const auto end = std::min(name.find('.', begin), name.size());
-    const auto part = name.substr(begin, end - begin);
-    const bool number = !part.empty() && part.find_first_not_of("0123456789") == std::string::npos;
-    out += (begin > 0 ? "." : "") + (number ? std::string("*") : part);
-    begin = end + 1;
-  }
-  return out;
+  auto parts = text::split(name, '.');
+  for (auto& part : parts)
+    if (!part.empty() && part.find_first_not_of("0123456789") == part.npos) part = "*";
+  return text::join(parts, ".");
 }
 
 void check_depth(const std::vector<std::string>& unused, const std::set<std::string>& kinds, const std::string& path) {

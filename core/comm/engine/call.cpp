@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/comm/engine/combine.h"
@@ -23,6 +26,14 @@ constexpr std::size_t kChunk = 4u << 20;
 constexpr std::size_t kLeastPart = 64u << 10;
 
 std::size_t rounded(std::size_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/// Reduces the sources, in this order, when a round is complete.
+std::function<void()> combination(c10::ScalarType dtype, const c10d::ReduceOp& op, const Piece& to,
+                                  std::vector<const void*> sources) {
+  return [dtype, op = op.op_, to, sources = std::move(sources)] {
+    combine(dtype, op, to.data, sources, to.bytes / c10::elementSize(dtype));
+  };
+}
 
 }  // namespace
 
@@ -82,15 +93,9 @@ Piece Backend::Call::keep(const at::Tensor& tensor, bool reads, bool writes) {
   return piece_of(host);
 }
 
-std::vector<Piece> Backend::Call::inputs(const Tensors& tensors) {
+std::vector<Piece> Backend::Call::keep_all(const Tensors& tensors, bool reads, bool writes) {
   std::vector<Piece> pieces;
-  for (const auto& tensor : tensors) pieces.push_back(input(tensor));
-  return pieces;
-}
-
-std::vector<Piece> Backend::Call::outputs(const Tensors& tensors) {
-  std::vector<Piece> pieces;
-  for (const auto& tensor : tensors) pieces.push_back(output(tensor));
+  for (const auto& tensor : tensors) pieces.push_back(keep(tensor, reads, writes));
   return pieces;
 }
 
@@ -158,7 +163,6 @@ std::vector<const void*> Backend::Call::receive_all(Round& round, std::byte* scr
 
 void Backend::Call::reduce_parts(const std::vector<Piece>& to_each, const Piece& mine, c10::ScalarType dtype,
                                  c10d::ReduceOp op, bool back) {
-  const auto element = c10::elementSize(dtype);
   const auto peers = static_cast<std::size_t>(size - 1);
   std::size_t longest = 0;
   for (const auto& part : to_each) longest = std::max(longest, part.bytes);
@@ -193,10 +197,7 @@ void Backend::Call::reduce_parts(const std::vector<Piece>& to_each, const Piece&
       if (exists(to, k)) {
         const auto own = chunk_of(to_each[static_cast<std::size_t>(rank)], k);
         if (own.bytes != to.bytes) refuse(fmt::format("{} bytes in, {} bytes out", own.bytes, to.bytes));
-        auto sources = receive_all(round, received, slot, own.data, to.bytes);
-        round.then = [dtype, op, to, element, sources = std::move(sources)] {
-          combine(dtype, op.op_, to.data, sources, to.bytes / element);
-        };
+        round.then = combination(dtype, op, to, receive_all(round, received, slot, own.data, to.bytes));
       }
     }
     program.rounds.push_back(std::move(round));
@@ -210,10 +211,7 @@ void Backend::Call::all_reduce(const Piece& tensor, c10::ScalarType dtype, const
     const bool any_order = c10::isIntegralType(dtype, /*includeBool=*/true) && op.op_ != c10d::ReduceOp::AVG;
     if (any_order) return reduce_by_doubling(tensor, dtype, op.op_);
     const auto pieces = gather_by_doubling(tensor, std::vector<std::size_t>(ranks, tensor.bytes));
-    program.rounds.back().then = [dtype, op = op.op_, tensor, element,
-                                  sources = std::vector<const void*>(pieces.begin(), pieces.end())] {
-      combine(dtype, op, tensor.data, sources, tensor.bytes / element);
-    };
+    program.rounds.back().then = combination(dtype, op, tensor, {pieces.begin(), pieces.end()});
     return;
   }
   if (size > kFewRanks || tensor.bytes * peers > kWholeExchange) {
@@ -224,14 +222,11 @@ void Backend::Call::all_reduce(const Piece& tensor, c10::ScalarType dtype, const
   const auto slot = rounded(tensor.bytes);
   auto sources = receive_all(round, scratch(peers * slot), slot, tensor.data, tensor.bytes);
   each_peer([&](int peer) { round.sends.push_back({tensor.data, tensor.bytes, peer}); });
-  round.then = [dtype, op = op.op_, tensor, element, sources = std::move(sources)] {
-    combine(dtype, op, tensor.data, sources, tensor.bytes / element);
-  };
+  round.then = combination(dtype, op, tensor, std::move(sources));
   program.rounds.push_back(std::move(round));
 }
 
 void Backend::Call::reduce_to(int root, const Piece& tensor, c10::ScalarType dtype, const c10d::ReduceOp& op) {
-  const auto element = c10::elementSize(dtype);
   const auto step = rounded(std::max(kLeastPart, kChunk / static_cast<std::size_t>(size)));
   const auto slot = std::min(step, rounded(tensor.bytes));
   auto* const received = rank == root ? scratch(static_cast<std::size_t>(size - 1) * slot) : nullptr;
@@ -245,10 +240,7 @@ void Backend::Call::reduce_to(int root, const Piece& tensor, c10::ScalarType dty
       continue;
     }
     Round round;
-    auto sources = receive_all(round, received, slot, chunk.data, chunk.bytes);
-    round.then = [dtype, op = op.op_, chunk, element, sources = std::move(sources)] {
-      combine(dtype, op, chunk.data, sources, chunk.bytes / element);
-    };
+    round.then = combination(dtype, op, chunk, receive_all(round, received, slot, chunk.data, chunk.bytes));
     program.rounds.push_back(std::move(round));
   } while (at < tensor.bytes);
   if (rank != root) program.rounds.push_back(std::move(all_sends));

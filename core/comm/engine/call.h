@@ -38,8 +38,8 @@ struct Backend::Call {
   Piece input(const at::Tensor& tensor) { return keep(tensor, true, false); }
   Piece output(const at::Tensor& tensor) { return keep(tensor, false, true); }
   Piece in_place(const at::Tensor& tensor) { return keep(tensor, true, true); }
-  std::vector<Piece> inputs(const Tensors& tensors);
-  std::vector<Piece> outputs(const Tensors& tensors);
+  std::vector<Piece> inputs(const Tensors& tensors) { return keep_all(tensors, true, false); }
+  std::vector<Piece> outputs(const Tensors& tensors) { return keep_all(tensors, false, true); }
 
   /// Splits a tensor's memory into one part per rank; sizes differ by at most one element.
   [[nodiscard]] std::vector<Piece> cut(const Piece& whole, std::size_t element) const {
@@ -85,6 +85,7 @@ struct Backend::Call {
   std::string dtype_;  ///< its dtype
   std::int64_t elements_ = 0;
   Piece keep(const at::Tensor& tensor, bool reads, bool writes);
+  std::vector<Piece> keep_all(const Tensors& tensors, bool reads, bool writes);
   /// Calls body for each peer, starting with the next rank, so that the load is spread.
   template <class Body>
   void each_peer(Body&& body) const {

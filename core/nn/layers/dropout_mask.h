@@ -15,7 +15,7 @@ namespace trireme::nn {
 
 /// The key of the random stream of one layer at one step.
 constexpr std::uint64_t dropout_key(std::uint64_t seed, std::int64_t step, std::string_view layer_path) {
-  return random::mix(random::mix(seed, static_cast<std::uint64_t>(step)), random::hash(layer_path));
+  return random::mix(seed, step, random::hash(layer_path));
 }
 
 /// Elements 4q to 4q + 3 of a sample's full tensor use the four words of random::philox(key, sample, q). A word w

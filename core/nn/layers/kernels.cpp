@@ -6,27 +6,23 @@
 namespace trireme::nn {
 
 void choose_kernels(Model& model, const Kernels& kernels) {
-  model.apply([&](torch::nn::Module& module) {
-    if (auto* attention = dynamic_cast<SelfAttention*>(&module)) attention->set_kernel(kernels.attention);
-    if (auto* norm = dynamic_cast<LayerNorm*>(&module)) norm->fuse(kernels.norm);
-    if (auto* linear = dynamic_cast<Linear*>(&module)) linear->fuse(kernels.pointwise);
-    if (auto* dropout = dynamic_cast<Dropout*>(&module)) dropout->fuse(kernels.pointwise);
-  });
+  for (auto* attention : layers_in<SelfAttention>(model)) attention->set_kernel(kernels.attention);
+  for (auto* norm : layers_in<LayerNorm>(model)) norm->fuse(kernels.norm);
+  for (auto* linear : layers_in<Linear>(model)) linear->fuse(kernels.pointwise);
+  for (auto* dropout : layers_in<Dropout>(model)) dropout->fuse(kernels.pointwise);
 }
 
 KernelLayerCounts count_kernel_layers(Model& model) {
   KernelLayerCounts places;
-  model.apply([&](torch::nn::Module& module) {
-    if (const auto* attention = dynamic_cast<SelfAttention*>(&module)) {
-      if (!attention->uses_kernel()) return;
-      ++places.attention;
-      if (attention->dropout->p() > 0) ++places.attention_with_dropout;
-    }
-    if (dynamic_cast<LayerNorm*>(&module) != nullptr) ++places.norm;
-    if (const auto* linear = dynamic_cast<Linear*>(&module))
-      places.pointwise += linear->options().activation == Activation::gelu ? 1 : 0;
-    if (const auto* dropout = dynamic_cast<Dropout*>(&module)) places.dropout += dropout->p() > 0 ? 1 : 0;
-  });
+  for (const auto* attention : layers_in<SelfAttention>(model)) {
+    if (!attention->uses_kernel()) continue;
+    ++places.attention;
+    if (attention->dropout->p() > 0) ++places.attention_with_dropout;
+  }
+  places.norm = static_cast<int>(layers_in<LayerNorm>(model).size());
+  for (const auto* linear : layers_in<Linear>(model))
+    places.pointwise += linear->options().activation == Activation::gelu ? 1 : 0;
+  for (const auto* dropout : layers_in<Dropout>(model)) places.dropout += dropout->p() > 0 ? 1 : 0;
   places.pointwise += places.dropout;
   return places;
 }

@@ -54,15 +54,13 @@ struct Candidates {
 
 Candidates layers_without(Model& model, const std::vector<std::string>& trained) {
   Candidates found;
-  std::unordered_set<const Layer*> seen;
-  model.apply([&](torch::nn::Module& module) {
-    auto* layer = dynamic_cast<Layer*>(&module);
-    if (layer == nullptr || !seen.insert(layer).second || any_names_module_of(trained, layer->path())) return;
+  for (auto* layer : layers_in(model)) {
+    if (any_names_module_of(trained, layer->path())) continue;
     if (auto* linear = dynamic_cast<Linear*>(layer))
       found.linear.push_back(linear);
     else if (!layer->declared().empty())
       found.others.push_back(layer->path());
-  });
+  }
   return found;
 }
 
@@ -195,13 +193,9 @@ void add_lora(Model& model, const LoraOptions& options) {
 }
 
 std::vector<Linear*> adapted_layers(Model& model) {
-  std::vector<Linear*> out;
-  std::unordered_set<const Linear*> seen;
-  model.apply([&](torch::nn::Module& module) {
-    auto* linear = dynamic_cast<Linear*>(&module);
-    if (linear != nullptr && linear->adapter() != nullptr && seen.insert(linear).second) out.push_back(linear);
-  });
-  return out;
+  auto layers = layers_in<Linear>(model);
+  std::erase_if(layers, [](const Linear* linear) { return linear->adapter() == nullptr; });
+  return layers;
 }
 
 std::vector<std::string> trained_modules(Model& model) { return modules_in_full(model, {}); }

@@ -3,10 +3,16 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <new>
 #include <numeric>
 #include <set>
+#include <stdexcept>
+#include <string>
+#include <utility>
 
 #include "core/base/error.h"
+#include "core/base/factory.h"
 #include "core/base/fields.h"
 #include "core/base/json_parse.h"
 #include "core/base/json_text.h"
@@ -87,6 +93,13 @@ TEST(Text, Patterns) {
   EXPECT_TRUE(text::matches("vit.layernorm.bias", "*.bias"));
   EXPECT_FALSE(text::matches("vit.layernorm.bias", "*.weight"));
   EXPECT_FALSE(text::matches("vit.layernorm.bias", "layernorm*"));
+}
+
+TEST(Text, SplitKeepsEmptyParts) {
+  using Parts = std::vector<std::string>;
+  EXPECT_EQ(text::split("a,b,,c", ','), (Parts{"a", "b", "", "c"}));
+  EXPECT_EQ(text::split("a,", ','), (Parts{"a", ""}));
+  EXPECT_EQ(text::split("", ','), Parts{""});
 }
 
 TEST(Text, FirstFewCountsTheRest) {
@@ -204,6 +217,25 @@ TEST(Registry, NamesTheKnownAndTheNearest) {
     EXPECT_STREQ(error.what(), "no model \"vut\" (known: bert, vit); did you mean \"vit\"?");
     EXPECT_EQ(error.code(), ExitCode::config);
   }
+}
+
+TEST(Factory, NamesAFunctionThatFails) {
+  const auto of = [](auto make) {
+    try {
+      Factory<std::unique_ptr<int>()>("own_task", make)();
+    } catch (const Error& error) {
+      return std::pair{error.code(), std::string(error.what())};
+    }
+    return std::pair{ExitCode::ok, std::string()};
+  };
+  using Made = std::unique_ptr<int>;
+  EXPECT_EQ(of([] { return Made(); }),
+            std::pair(ExitCode::config, std::string("the function that makes \"own_task\" returned nothing")));
+  EXPECT_EQ(of([]() -> Made { throw std::out_of_range("no such task"); }),
+            std::pair(ExitCode::config, std::string("the function that makes \"own_task\" has failed: no such task")));
+  EXPECT_EQ(of([]() -> Made { throw DataError("a.csv: is empty"); }),
+            std::pair(ExitCode::data, std::string("a.csv: is empty")));
+  EXPECT_THROW(of([]() -> Made { throw std::bad_alloc(); }), std::bad_alloc);
 }
 
 struct Options {

@@ -422,7 +422,7 @@ TEST_F(Refusals, OfAnUnknownRole) {
 }
 
 // What an extension's functions leave out is said by the name under which they are chosen.
-TEST_F(Refusals, OfFunctionsThatReturnNothing) {
+TEST_F(Refusals, OfAModelThatIsNotMade) {
   struct Nothing : models::vit::Kind {
     [[nodiscard]] std::unique_ptr<nn::Model> make_model(const models::vit::Options&) const override { return nullptr; }
   };
@@ -430,18 +430,6 @@ TEST_F(Refusals, OfFunctionsThatReturnNothing) {
   kinds.models = decltype(kinds.models)("model");
   kinds.models.add("vit", std::make_shared<Nothing>());
   expect_refused({{{"parallel.dp=1"}, "the function that makes the model \"vit\" returned nothing", 1}}, {}, kinds);
-  using data::testing_tools::message_of;
-  const Factory<std::unique_ptr<int>()> task("own_task", [] { return std::unique_ptr<int>(); });
-  EXPECT_EQ(message_of<UsageError>([&] { task(); }), "the function that makes \"own_task\" returned nothing");
-  data::DatasetFactory splits("own_data", [](const data::OpenContext&) { return data::Datasets(); });
-  EXPECT_EQ(message_of<UsageError>([&] { data::open(splits, {}); }),
-            "the data set \"own_data\" was opened without train samples; only test may be left out");
-  static const Fields<NoOptions> none("data", "");
-  data::DatasetFactory files(
-      none, {}, [](NoOptions&, const data::OpenContext&) { return data::Datasets(); },
-      [](NoOptions&, const data::OpenContext&, const std::vector<std::string>&) { return data::FileSamples(); });
-  EXPECT_EQ(message_of<UsageError>([&] { data::open_files(files, {}, {}); }),
-            "the data set \"\" opened files without making samples of them");
 }
 
 template <class O>
