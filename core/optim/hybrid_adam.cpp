@@ -35,9 +35,7 @@ class HybridAdam final : public detail::SlotOptimizer {
         lists.exp_avg_sqs.push_back(state[1]);
         lists.steps.push_back(state[2]);
       }
-      batches.for_each(found_inf, [&](detail::AdamLists& lists, const at::Tensor& flag) {
-        std::optional<at::Tensor> skip;
-        if (flag.defined()) skip = flag;
+      batches.for_each(found_inf, [&](detail::AdamLists& lists, const std::optional<at::Tensor>& skip) {
         // The kernel reads the step count that includes this step; a skipped step does not count.
         if (skip)
           at::_foreach_add_(lists.steps, skip->eq(0).to(at::kFloat));

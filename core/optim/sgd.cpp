@@ -38,9 +38,7 @@ class Sgd final : public detail::SlotOptimizer {
         lists.grads.push_back(detail::gradient_for(slot));
         if (options_.momentum != 0) lists.buffers.push_back(state[0]);
       }
-      batches.for_each(found_inf, [&](SgdLists& lists, const at::Tensor& flag) {
-        std::optional<at::Tensor> skip;
-        if (flag.defined()) skip = flag;
+      batches.for_each(found_inf, [&](SgdLists& lists, const std::optional<at::Tensor>& skip) {
         // Without dampening, a zero buffer takes the first gradient unchanged, so is_first_step is not needed. With it,
         // a skipped first step would leave a buffer that the kernel never wrote, but would read in the next step.
         at::_fused_sgd_(lists.values, lists.grads, lists.buffers, group.weight_decay, options_.momentum,

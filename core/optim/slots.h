@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <tuple>
@@ -50,12 +51,11 @@ struct Batches {
     if (!slot.skip.defined()) return kinds[kind_of(slot.value)];
     return alone.emplace_back(slot.skip, Lists{}).second;
   }
-  /// Calls call(lists, flag), where flag is `found_inf`, a slot's own flag, or both combined; undefined if there is
-  /// none.
+  /// Calls call(lists, skip), where skip is `found_inf`, a slot's own flag, or both combined; unset if there is none.
   template <class Call>
   void for_each(const at::Tensor& found_inf, Call&& call) {
     for (auto& [kind, lists] : kinds)
-      call(lists, found_inf.defined() ? skip_flag(found_inf, kind.first) : at::Tensor());
+      call(lists, found_inf.defined() ? std::optional(skip_flag(found_inf, kind.first)) : std::nullopt);
     for (auto& [flag, lists] : alone) call(lists, either(found_inf, flag, lists.values.front().device()));
   }
 };

@@ -13,7 +13,6 @@
 #include <filesystem>
 #include <regex>
 #include <utility>
-#include <vector>
 
 #include "core/base/environment.h"
 #include "core/base/error.h"
@@ -101,6 +100,15 @@ std::string path_in(const std::string& folder, const std::string& name) {
   return (std::filesystem::path(folder) / name).string();
 }
 
+std::vector<std::string> names_in(const std::string& folder) {
+  std::vector<std::string> out;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    out.push_back(at->path().filename().string());
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
 std::string write_problem(const std::string& path, const char* what, int error) {
   return fmt::format("{}: {}: {}; {}", path, what, std::strerror(error), write_remedy(error, path));
 }
@@ -179,14 +187,12 @@ FileDigest digest_file(const std::string& path) {
 }
 
 void remove_temporary_files(const std::string& folder) {
-  namespace fs = std::filesystem;
   static const std::regex temporary(R"(.+\.[0-9]+\.tmp)");  // as temporary_name()
-  std::vector<fs::path> found;
   std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored))
-    if (std::regex_match(entry.path().filename().string(), temporary) && entry.is_regular_file(ignored))
-      found.push_back(entry.path());
-  for (const auto& path : found) fs::remove(path, ignored);
+  for (const auto& name : names_in(folder))
+    if (const auto path = path_in(folder, name);
+        std::regex_match(name, temporary) && std::filesystem::is_regular_file(path, ignored))
+      std::filesystem::remove(path, ignored);
 }
 
 void copy_file(const std::string& from, const std::string& to) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "core/base/files/digest.h"
 
@@ -55,6 +56,8 @@ void link_file(const std::string& from, const std::string& to);
 bool lies_in(const std::string& path, const std::string& folder);
 /// The path of a file in a folder.
 std::string path_in(const std::string& folder, const std::string& name);
+/// The names of all that the folder holds, sorted; none where it cannot be read.
+std::vector<std::string> names_in(const std::string& folder);
 /// The message about a write to a path that failed with this error number: "PATH: WHAT: the system's error; REMEDY".
 std::string write_problem(const std::string& path, const char* what, int error);
 /// Creates a folder and its parents.

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
-#include <vector>
 
 #include "core/base/environment.h"
 #include "core/base/error.h"
@@ -23,9 +22,7 @@ std::string commit_of(const fs::path& model) {
     commit.erase(commit.find_last_not_of(" \n") + 1);
     if (!commit.empty() && fs::is_directory(model / "snapshots" / commit, none)) return commit;
   }
-  std::vector<std::string> commits;
-  for (const auto& entry : fs::directory_iterator(model / "snapshots", none))
-    commits.push_back(entry.path().filename().string());
+  const auto commits = names_in((model / "snapshots").string());
   return commits.size() == 1 ? commits.front() : "";
 }
 

@@ -53,17 +53,15 @@ bool has_export_mark(const std::string& file) {
 }
 
 void remove_other_models(const std::string& folder, const std::vector<std::string>& current) {
-  std::error_code ignored;
-  std::vector<fs::path> others;
-  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
-    const auto name = entry.path().filename().string();
-    if (is_model_file(name) && std::find(current.begin(), current.end(), name) == current.end())
-      others.push_back(entry.path());
-  }
+  auto others = names_in(folder);
+  std::erase_if(others, [&](const std::string& name) {
+    return !is_model_file(name) || std::find(current.begin(), current.end(), name) != current.end();
+  });
   // The index first: without its files it would be a damaged model.
   std::sort(others.begin(), others.end(),
-            [](const auto& a, const auto& b) { return (a.extension() == ".json") > (b.extension() == ".json"); });
-  for (const auto& path : others) fs::remove(path, ignored);
+            [](const auto& a, const auto& b) { return a.ends_with(".json") > b.ends_with(".json"); });
+  std::error_code ignored;
+  for (const auto& name : others) fs::remove(path_in(folder, name), ignored);
 }
 
 void write_texts(const std::string& folder, const std::map<std::string, std::string>& texts) {

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <sys/file.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <utility>
@@ -18,15 +17,6 @@ namespace trireme::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-
-std::vector<fs::path> entries_of(const std::string& folder) {
-  std::vector<fs::path> out;
-  std::error_code error;
-  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
-    out.push_back(at->path());
-  std::sort(out.begin(), out.end());
-  return out;
-}
 
 std::string hidden_beside(const std::string& folder, const char* purpose) {
   const fs::path path(folder);
@@ -78,7 +68,7 @@ ModelFolder::ModelFolder(std::string folder) : folder_(std::move(folder)) {
     throw CheckpointError(write_problem(folder_, "the folder cannot be created", ENOTDIR));
   lock_ = lock_folder(next_, folder_);
   remove_replaced(folder_);
-  for (const auto& entry : entries_of(next_)) fs::remove_all(entry, ignored);
+  for (const auto& name : names_in(next_)) fs::remove_all(path_in(next_, name), ignored);
 }
 
 ModelFolder::~ModelFolder() {
@@ -89,17 +79,16 @@ ModelFolder::~ModelFolder() {
 void ModelFolder::keep_others() const {
   remove_temporary_files(folder_);
   bool has_copies = false;
-  for (const auto& entry : entries_of(folder_)) {
-    const auto name = entry.filename().string();
-    const auto to = path_in(next_, name);
+  for (const auto& name : names_in(folder_)) {
+    const auto from = path_in(folder_, name), to = path_in(next_, name);
     std::error_code error;
     if (is_model_file(name) || is_adapter_file(name) || fs::exists(to, error)) continue;
     constexpr auto kWhole = fs::copy_options::recursive | fs::copy_options::copy_symlinks;
-    fs::copy(entry, to, kWhole | fs::copy_options::create_hard_links, error);
+    fs::copy(from, to, kWhole | fs::copy_options::create_hard_links, error);
     if (error) {
       std::error_code ignored;
       fs::remove_all(to, ignored);  // of a folder, some links may have been made
-      fs::copy(entry, to, kWhole, error);
+      fs::copy(from, to, kWhole, error);
       has_copies = true;
     }
     if (error) throw CheckpointError(write_problem(to, "cannot be copied from the present folder", error.value()));
@@ -128,11 +117,11 @@ void recover_model_folder(const std::string& folder) {
 std::vector<std::string> foreign_files(const std::string& folder, const std::map<std::string, std::string>& texts) {
   std::vector<std::string> all, foreign;
   bool has_mark = false;
-  for (const auto& entry : entries_of(folder)) {
-    const auto name = entry.filename().string();
+  for (const auto& name : names_in(folder)) {
+    const auto path = path_in(folder, name);
     std::error_code none;
-    const bool is_ours = fs::is_regular_file(entry, none) && (is_model_file(name) || texts.contains(name)) &&
-                         (!is_tensor_file(name) || has_export_mark(entry.string()));
+    const bool is_ours = fs::is_regular_file(path, none) && (is_model_file(name) || texts.contains(name)) &&
+                         (!is_tensor_file(name) || has_export_mark(path));
     has_mark = has_mark || (is_ours && is_tensor_file(name));
     all.push_back(name);
     if (!is_ours) foreign.push_back(name);
@@ -141,10 +130,9 @@ std::vector<std::string> foreign_files(const std::string& folder, const std::map
 }
 
 void check_own_model(const std::string& folder) {
-  for (const auto& entry : entries_of(folder)) {
-    const auto name = entry.filename().string();
+  for (const auto& name : names_in(folder)) {
     const bool is_tensors = is_tensor_file(name) || name == "pytorch_model.bin" || name == "adapter_model.bin";
-    if (is_tensors && !has_export_mark(entry.string()))
+    if (is_tensors && !has_export_mark(path_in(folder, name)))
       throw ConfigError(fmt::format(
           "{}: holds a model without Trireme's mark ({}), which is not replaced; move it away, or name another "
           "folder",

@@ -2,7 +2,6 @@
 
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -28,12 +27,10 @@ constexpr std::array kWeightFiles{kModelTensors, kModelIndex, "pytorch_model.bin
 
 /// The first file of the folder with weights under a name of its own; "" if there is none.
 std::string other_weights(const std::string& folder) {
-  std::vector<std::string> found;
-  std::error_code ignored;
-  for (const auto& entry : fs::directory_iterator(folder, ignored))
+  for (const auto& name : names_in(folder))
     for (const char* extension : {".safetensors", ".pth", ".pt", ".bin"})
-      if (entry.path().extension() == extension) found.push_back(entry.path().string());
-  return found.empty() ? "" : *std::min_element(found.begin(), found.end());
+      if (fs::path(name).extension() == extension) return path_in(folder, name);
+  return "";
 }
 
 }  // namespace

@@ -4,13 +4,13 @@
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/files/files.h"
 #include "core/checkpoint/train_state.h"
 #include "core/comm/mesh.h"
 
@@ -32,13 +32,6 @@ class TestFolder {
  private:
   std::string path_;
 };
-
-inline std::vector<std::string> names_in(const std::string& folder) {
-  std::vector<std::string> out;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) out.push_back(entry.path().filename().string());
-  std::sort(out.begin(), out.end());
-  return out;
-}
 
 inline std::string bytes_of(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

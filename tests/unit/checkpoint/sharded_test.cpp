@@ -4,6 +4,7 @@
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <functional>
 
 #include "core/checkpoint/sharded_tensors.h"

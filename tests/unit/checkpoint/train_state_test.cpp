@@ -7,6 +7,7 @@
 #include <ATen/ops/full_like.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "core/optim/optimizer.h"

@@ -26,7 +26,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using checkpoint::bytes_of;
-using checkpoint::names_in;
 using checkpoint::TestFolder;
 using testing_tools::kFiveSteps;
 using testing_tools::setup_of;
