@@ -18,8 +18,10 @@ fs::path root_of(const std::string& run_dir) { return fs::path(run_dir) / "check
 
 /// The folders and files of a run's checkpoints; none if it has no folder for them.
 std::vector<std::string> entries(const std::string& run_dir) {
-  auto out = names_in(root_of(run_dir).string());
-  for (auto& name : out) name = (root_of(run_dir) / name).string();
+  std::vector<std::string> out;
+  std::error_code error;
+  for (fs::directory_iterator at(root_of(run_dir), error), end; !error && at != end; at.increment(error))
+    out.push_back(at->path().string());
   return out;
 }
 
