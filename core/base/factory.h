@@ -7,7 +7,6 @@
 //   }
 #pragma once
 
-#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -15,7 +14,6 @@
 
 #include "core/base/error.h"
 #include "core/base/fields.h"
-#include "core/base/verdict.h"
 
 namespace trireme {
 
@@ -66,10 +64,9 @@ class Factory<Made(Arguments...)> {
   ~Factory() = default;
 
   explicit operator bool() const { return make_ != nullptr; }
-  /// @throws UsageError that has its name, for what the function throws that is none of Trireme's errors
   Made operator()(Arguments... arguments) const {
     TRIREME_REQUIRE(make_ != nullptr, "a factory is empty: nothing was selected");
-    auto made = call(std::forward<Arguments>(arguments)...);
+    auto made = make_(options_.get(), std::forward<Arguments>(arguments)...);
     if constexpr (requires { made == nullptr; })
       TRIREME_REQUIRE(made != nullptr, "the function that makes \"{}\" returned nothing", name_);
     return made;
@@ -85,16 +82,6 @@ class Factory<Made(Arguments...)> {
   [[nodiscard]] const void* options() const { return options_.get(); }
 
  private:
-  Made call(Arguments... arguments) const try {
-    return make_(options_.get(), std::forward<Arguments>(arguments)...);
-  } catch (const Error&) {
-    throw;
-  } catch (...) {
-    const auto mistake = mistake_of_extension(std::current_exception());
-    if (!mistake) throw;
-    throw UsageError(fmt::format("the function that makes \"{}\" has failed: {}", name_, *mistake));
-  }
-
   std::string name_;
   const FieldTable* fields_ = nullptr;
   std::shared_ptr<void> options_;
