@@ -5,46 +5,17 @@
 // everything that it wrote before has been read.
 #pragma once
 
-#include <cstdint>
 #include <deque>
 #include <memory>
-#include <optional>
 #include <unordered_map>
 #include <vector>
 
-#include "core/base/file_descriptor.h"
 #include "core/comm/engine/scratch.h"
 #include "core/comm/engine/wire.h"
 #include "core/comm/native/link.h"
-#include "core/comm/native/segment.h"
-#include "core/comm/world.h"
-
-namespace c10d {
-class Store;
-}  // namespace c10d
+#include "core/comm/native/processes.h"
 
 namespace trireme::comm::native {
-
-/// The process of another rank, whose memory this rank maps. All ranks are on one host.
-struct Process {
-  std::optional<Segment> segment;
-  pid_t pid = 0;
-  FileDescriptor descriptor;  ///< pidfd; none where the kernel has none
-  std::int64_t start = 0;     ///< flight::process_start(); 0: unknown
-  bool reads_memory = false;  ///< this rank may read its memory
-  /// Whether it has ended, also when its parent has not asked for its exit code.
-  [[nodiscard]] bool has_ended() const;
-};
-
-struct Processes {
-  int rank = 0;  ///< this one's
-  std::optional<Segment> own;
-  std::vector<Process> others;  ///< by world rank; this rank's own is empty
-};
-
-/// The ranks meet in the store, and each maps the segments of the others. Collective. @throws CommError on every rank,
-/// with the reason of the one that failed.
-Processes meet(const LaunchInfo& info, c10d::Store& store);
 
 class NativeWire final : public engine::Wire, private FrameSink {
  public:
