@@ -81,7 +81,8 @@ int run(const EvalCommand& command) {
       [&](const LaunchInfo& info) {
         const auto weights = command.is_checkpoint ? check_checkpoint(command, info.rank) : "";
         auto config = eval_config(command, info.size, Log(info.rank));
-        const auto options = prepare_process(config, info);
+        const auto options = world_options(config);
+        tune_process(config, info);
         setup = train::prepare_evaluation(std::move(config), info, command.weights, Log(info.rank));
         check_report(command, *setup);
         put(weights);

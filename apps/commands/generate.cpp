@@ -87,8 +87,9 @@ std::vector<std::int64_t> ends_of(const GenerateCommand& command, const train::R
 int run(const GenerateCommand& command) {
   if (command.is_checkpoint) open_checkpoint(command.weights, checkpoint::Verify::content);
   auto config = config_of(command);
+  const auto options = world_options(config);
   const LaunchInfo alone;  // also under mpirun, where only the first process gets here
-  const auto options = prepare_process(config, alone);
+  tune_process(config, alone);
   const auto setup = train::prepare_generation(std::move(config), alone, command.weights, Log());
   const auto tokenizer = tokenizer_for(command, setup);
   const train::GenerateOptions how{.tokens = command.tokens,

@@ -74,8 +74,9 @@ class Printer {
 int run(const PredictCommand& command) {
   if (command.is_checkpoint) open_checkpoint(command.weights, checkpoint::Verify::content);
   auto config = single_process_config(command);
+  const auto options = world_options(config);
   const LaunchInfo alone;  // also under mpirun, where only the first process gets here
-  const auto options = prepare_process(config, alone);
+  tune_process(config, alone);
   if (command.batch) config.train.eval_batch = command.batch;
   auto setup = train::prepare_evaluation(std::move(config), alone, command.weights, Log(), command.images);
   const auto world = comm::World::start(alone, options);

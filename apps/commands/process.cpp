@@ -94,7 +94,18 @@ void check_same_settings(comm::World& world, const std::string& command, const t
   throw ConfigError(said + "; start all ranks with the same file and options");
 }
 
-comm::WorldOptions prepare_process(const train::RunConfig& config, const LaunchInfo& info) {
+comm::WorldOptions world_options(const train::RunConfig& config) {
+  const auto milliseconds = [](double seconds) {
+    return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+  };
+  return {.device = config.run.device,
+          .timeout = milliseconds(config.comm.timeout_s),
+          .init_timeout = milliseconds(config.comm.init_timeout_s),
+          .check = config.comm.check,
+          .bind = config.run.bind == "auto"};
+}
+
+void tune_process(const train::RunConfig& config, const LaunchInfo& info) {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   memory::count(static_cast<std::int64_t>(config.run.memory_mb * 1024 * 1024));
@@ -104,14 +115,6 @@ comm::WorldOptions prepare_process(const train::RunConfig& config, const LaunchI
     at::set_num_threads(beside_gpu(config) ? std::max(1, cores_of_rank(info.local_size)) : 1);
   else if (std::getenv("OMP_NUM_THREADS") == nullptr)
     at::set_num_threads(std::min(at::get_num_threads(), usable_cores()));  // OpenMP knows no CPU quota
-  const auto milliseconds = [](double seconds) {
-    return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
-  };
-  return {.device = config.run.device,
-          .timeout = milliseconds(config.comm.timeout_s),
-          .init_timeout = milliseconds(config.comm.init_timeout_s),
-          .check = config.comm.check,
-          .bind = config.run.bind == "auto"};
 }
 
 train::RunSetup check_for_ranks(train::RunConfig config, std::int64_t ranks) {

@@ -9,9 +9,10 @@
 
 namespace trireme::apps {
 
+comm::WorldOptions world_options(const train::RunConfig& config);
 /// Sets this rank's number of compute threads, the limit on its tensors, and allocator options that keep the memory of
-/// activations from step to step. Returns the options of its world.
-comm::WorldOptions prepare_process(const train::RunConfig& config, const LaunchInfo& info);
+/// activations from step to step.
+void tune_process(const train::RunConfig& config, const LaunchInfo& info);
 
 /// Prepares a training of `ranks` ranks silently in this one process, for a command that asks whether it could start.
 /// @throws ConfigError, DataError, CheckpointError

@@ -33,7 +33,8 @@ int run(const RecordCommand& command) {
   return run_on_ranks(
       [&](const LaunchInfo& info) {
         auto config = load_with_layout(command.config, command.set, parse_layout(command.layout));
-        const auto options = prepare_process(config, info);
+        const auto options = world_options(config);
+        tune_process(config, info);
         setup = train::prepare_training(std::move(config), info, Log(info.rank));
         return options;
       },

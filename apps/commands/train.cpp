@@ -99,7 +99,8 @@ int run(const TrainCommand& command) {
   const int failed = run_on_ranks(
       [&](const LaunchInfo& info) {
         auto config = load(command);
-        const auto options = prepare_process(config, info);
+        const auto options = world_options(config);
+        tune_process(config, info);
         const auto file = config.run.rank_logs ? std::make_shared<LogFile>() : nullptr;
         setup = train::prepare_training(std::move(config), info, Log(info.rank, stderr, file));
         // Without our launcher, rank 0 must not end before the others can learn why.
