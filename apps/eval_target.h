@@ -12,8 +12,8 @@ struct EvalTarget {
 };
 
 /// Resolves PATH in `trireme eval PATH`: a run folder, a checkpoint, or weights, which may be a file in one of these;
-/// and the configuration that belongs to them. Looks only at file names.
-/// @throws CheckpointError for a run folder with neither a model nor a checkpoint.
+/// and the configuration that belongs to them. Reads nothing but a run's summary.json.
+/// @throws ConfigError for an empty path; CheckpointError for a run folder with neither a model nor a checkpoint.
 EvalTarget find_eval_target(const std::string& path);
 
 }  // namespace trireme::apps

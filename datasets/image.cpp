@@ -66,11 +66,12 @@ at::Tensor decode_png(std::span<const unsigned char> bytes, const std::string& n
 
 std::vector<unsigned char> read_bytes(const std::string& path) {
   const auto [file, size] = open_regular<DataError>(path);
-  std::vector<unsigned char> bytes(size);
+  std::vector<unsigned char> bytes(size + 1);  // a file system may know less than the file's size
   std::size_t done = 0;
-  while (const auto got = ::read(file.get(), bytes.data() + done, size - done)) {
+  while (const auto got = ::read(file.get(), bytes.data() + done, bytes.size() - done)) {
     if (got < 0) throw DataError(fmt::format("{}: cannot be read: {}", path, std::strerror(errno)));
     done += static_cast<std::size_t>(got);
+    if (done == bytes.size()) bytes.resize(2 * done);
   }
   bytes.resize(done);
   return bytes;

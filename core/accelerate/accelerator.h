@@ -191,7 +191,7 @@ void Accelerator::sort(detail::ToPrepare& wanted, T& object) {
   constexpr auto kind = detail::kind_of<Plain>();
   static_assert(!std::derived_from<Plain, torch::optim::LRScheduler>,
                 "prepare() cannot read the options of torch's LR schedulers; pass LrSchedulerOptions with a curve of "
-                "core/optim/curves.h: step_drops() is StepLR, cosine() is CosineAnnealingLR");
+                "core/optim/lr_schedule.h: step_drops() is StepLR, cosine() is CosineAnnealingLR");
   static_assert(
       kind != detail::Kind::unknown,
       "prepare() takes a model (ModuleHolder, shared_ptr to a module, ModelSource), an optimizer "

@@ -29,7 +29,7 @@ using FieldValue = std::variant<std::monostate, bool, std::int64_t, double, std:
                                 std::vector<double>, std::vector<std::string>>;
 /// The index of the type in a FieldValue.
 template <class T>
-inline constexpr std::size_t kIndexOf = FieldValue(std::in_place_type<T>).index();
+inline constexpr std::size_t kFieldTypeOf = FieldValue(std::in_place_type<T>).index();
 
 /// Declares that an option only has an effect when another key of its section has one of these values (written as in
 /// TOML, strings without quotes). Setting it in any other case is an error.
@@ -190,7 +190,7 @@ class Fields : public FieldTable {
     using V = typename Type::type;
     Field field;
     field.key = std::move(key);
-    field.type = kIndexOf<V>;
+    field.type = kFieldTypeOf<V>;
     field.optional = Type::optional;
     field.text = std::move(what);
     field.rules = std::move(allowed);

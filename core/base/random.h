@@ -3,6 +3,7 @@
 // CUDA and PyTorch use as well.
 #pragma once
 
+#include <concepts>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -24,7 +25,7 @@ constexpr std::uint64_t hash(std::string_view name) {
 
 /// Mixes two numbers into one (splitmix64's finalizer), to combine a seed and a name into one key; the next number is
 /// mixed into the result, and so on.
-template <class Number, class... More>
+template <std::integral Number, std::integral... More>
 constexpr std::uint64_t mix(std::uint64_t a, Number b, More... more) {
   std::uint64_t x = a + 0x9E3779B97F4A7C15ULL * (static_cast<std::uint64_t>(b) + 1);
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;

@@ -149,7 +149,7 @@ Work Group::State::reduce_scatter(const at::Tensor& output, const Tensors& input
 Work Group::send_async(at::Tensor tensor, int peer, int tag) const {
   const auto& s = state();
   s.check_peer("send", peer);
-  return s.run("send", tensor, payload(tensor, 1), [&](auto& call) {
+  return s.run("send", tensor, payload(tensor, 1), [&](State::Call& call) {
     Tensors tensors{call.input(tensor)};
     return call.backend->send(tensors, peer, tag);
   });
@@ -158,7 +158,7 @@ Work Group::send_async(at::Tensor tensor, int peer, int tag) const {
 Work Group::recv_async(at::Tensor tensor, int peer, int tag) const {
   const auto& s = state();
   s.check_peer("recv", peer);
-  return s.run("recv", tensor, payload(tensor, 0), [&](auto& call) {
+  return s.run("recv", tensor, payload(tensor, 0), [&](State::Call& call) {
     Tensors tensors{call.output(tensor)};
     return call.backend->recv(tensors, peer, tag);
   });
@@ -175,7 +175,7 @@ Work Group::exchange_async(std::vector<Transfer> sends, std::vector<Transfer> re
     }
   if (sends.empty() && receives.empty()) return {};
   const auto& like = (sends.empty() ? receives : sends).front().tensor;
-  return s.start("exchange", like, bytes, [&](auto& call) {
+  return s.start("exchange", like, bytes, [&](State::Call& call) {
     auto& works = call.state->works;
     const bool coalesces = call.backend->supportsCoalescing();
     if (coalesces) call.backend->startCoalescing();
@@ -224,7 +224,7 @@ void Group::reduce(at::Tensor tensor, int root, ReduceOp op) const {
   const auto& s = state();
   s.check_root("reduce", root);
   if (s.alone()) return;
-  s.run("reduce", tensor, payload(tensor, s.ring()), [&](auto& call) {
+  s.run("reduce", tensor, payload(tensor, s.ring()), [&](State::Call& call) {
      // Off the root the backend may use the tensor as scratch; if a copy was passed to it, the caller's tensor is
      // unchanged.
      Tensors tensors{call.take(tensor, true, s.rank == root)};
@@ -237,7 +237,7 @@ void Group::gather(Tensors outputs, at::Tensor input, int root) const {
   s.check_root("gather", root);
   if (s.rank == root) s.check_count("gather", outputs, "outputs");
   if (s.alone()) return copy_into(outputs[0], input).wait();
-  s.run("gather", input, payload(input, s.rank == root ? 0 : 1), [&](auto& call) {
+  s.run("gather", input, payload(input, s.rank == root ? 0 : 1), [&](State::Call& call) {
      std::vector<Tensors> to;
      if (s.rank == root) to.push_back(call.outputs(outputs));
      Tensors from{call.input(input)};
@@ -250,7 +250,7 @@ void Group::scatter(at::Tensor output, Tensors inputs, int root) const {
   s.check_root("scatter", root);
   if (s.rank == root) s.check_count("scatter", inputs, "inputs");
   if (s.alone()) return copy_into(output, inputs[0]).wait();
-  s.run("scatter", output, s.rank == root ? payload(inputs, s.ring()) : payload(output, 0), [&](auto& call) {
+  s.run("scatter", output, s.rank == root ? payload(inputs, s.ring()) : payload(output, 0), [&](State::Call& call) {
      Tensors to{call.output(output)};
      std::vector<Tensors> from;
      if (s.rank == root) from.push_back(call.inputs(inputs));
@@ -263,7 +263,7 @@ void Group::all_to_all(Tensors outputs, Tensors inputs) const {
   s.check_count("all_to_all", outputs, "outputs");
   s.check_count("all_to_all", inputs, "inputs");
   if (s.alone()) return copy_into(outputs[0], inputs[0]).wait();
-  s.run("all_to_all", inputs[0], payload(inputs, s.ring()), [&](auto& call) {
+  s.run("all_to_all", inputs[0], payload(inputs, s.ring()), [&](State::Call& call) {
      auto to = call.outputs(outputs), from = call.inputs(inputs);
      return call.backend->alltoall(to, from, {.asyncOp = false});
    }).wait();
@@ -272,7 +272,7 @@ void Group::all_to_all(Tensors outputs, Tensors inputs) const {
 void Group::barrier() const {
   const auto& s = state();
   if (s.alone()) return;
-  s.run("barrier", at::empty({0}), {0, 0, 0}, [&](auto& call) {
+  s.run("barrier", at::empty({0}), {0, 0, 0}, [&](State::Call& call) {
      c10d::BarrierOptions options;
      options.asyncOp = false;
      if (const auto device = call.backend->getBoundDeviceId()) options.device_ids = {device->index()};

@@ -26,7 +26,7 @@ std::string hint(const std::string& path) { return fmt::format("  (trireme confi
 std::string kind_of(const FieldValue& value) {
   if (std::holds_alternative<std::string>(value)) return "a string";
   if (std::holds_alternative<bool>(value)) return "true or false";
-  return value.index() >= kIndexOf<std::vector<std::int64_t>> ? type_text(value.index()) : to_toml(value);
+  return value.index() >= kFieldTypeOf<std::vector<std::int64_t>> ? type_text(value.index()) : to_toml(value);
 }
 
 // The value as the field's type: integers are accepted as numbers, an empty list as any list. nullopt: no match.
@@ -34,12 +34,12 @@ std::optional<FieldValue> as_type(const FieldValue& value, const Field& field) {
   const auto type = field.type;
   if (value.index() == type) return value;
   if (const auto* integer = std::get_if<std::int64_t>(&value)) {
-    if (type == kIndexOf<double>) return static_cast<double>(*integer);
+    if (type == kFieldTypeOf<double>) return static_cast<double>(*integer);
     if (field.rules.one_for_all) return value;
   }
   if (const auto* list = std::get_if<std::vector<std::int64_t>>(&value)) {
-    if (type == kIndexOf<std::vector<double>>) return std::vector<double>(list->begin(), list->end());
-    if (list->empty() && type == kIndexOf<std::vector<std::string>>) return std::vector<std::string>{};
+    if (type == kFieldTypeOf<std::vector<double>>) return std::vector<double>(list->begin(), list->end());
+    if (list->empty() && type == kFieldTypeOf<std::vector<std::string>>) return std::vector<std::string>{};
   }
   return std::nullopt;
 }
@@ -47,8 +47,8 @@ std::optional<FieldValue> as_type(const FieldValue& value, const Field& field) {
 /// A string that was written without quotes: a number among the choices, or any word after --set, where the shell
 /// removes quotes. nullopt: neither.
 std::optional<FieldValue> as_text(const Entry& entry, const Field& field) {
-  const bool scalar = entry.value.index() < kIndexOf<std::string>;
-  if (field.type != kIndexOf<std::string> || !scalar) return std::nullopt;
+  const bool scalar = entry.value.index() < kFieldTypeOf<std::string>;
+  if (field.type != kFieldTypeOf<std::string> || !scalar) return std::nullopt;
   const auto& choices = field.rules.choices;
   const auto plain = to_toml(entry.value);
   if (std::find(choices.begin(), choices.end(), plain) != choices.end()) return plain;
@@ -126,7 +126,7 @@ void read_field(const Table& section, const Field& field, const Entry& entry, vo
   if (!value) {
     if (const auto* written = std::get_if<std::string>(&entry.value); written != nullptr && beyond_double(*written))
       refuse(section, field, "is out of range");
-    const bool quote = field.type == kIndexOf<std::string>;
+    const bool quote = field.type == kFieldTypeOf<std::string>;
     refuse(section, field,
            fmt::format(
                "must be {}, not {}{}", type_text(field), kind_of(entry.value),

@@ -42,17 +42,17 @@ std::optional<FieldValue> of_type(const nlohmann::json& stored, const Field& fie
   const auto& rules = field.rules;
   if (rules.one_for_all && stored.is_number()) return read_as<std::int64_t>(stored, rules);
   switch (field.type) {
-    case kIndexOf<bool>:
+    case kFieldTypeOf<bool>:
       return read_as<bool>(stored, rules);
-    case kIndexOf<std::int64_t>:
+    case kFieldTypeOf<std::int64_t>:
       return read_as<std::int64_t>(stored, rules);
-    case kIndexOf<double>:
+    case kFieldTypeOf<double>:
       return read_as<double>(stored, rules);
-    case kIndexOf<std::string>:
+    case kFieldTypeOf<std::string>:
       return read_as<std::string>(stored, rules);
-    case kIndexOf<std::vector<std::int64_t>>:
+    case kFieldTypeOf<std::vector<std::int64_t>>:
       return read_as<std::vector<std::int64_t>>(stored, rules);
-    case kIndexOf<std::vector<double>>:
+    case kFieldTypeOf<std::vector<double>>:
       return read_as<std::vector<double>>(stored, rules);
     default:
       return read_as<std::vector<std::string>>(stored, rules);
@@ -131,7 +131,7 @@ std::optional<FieldValue> HfConfig::read(const Field& field) const {
   const bool implies = implied.index() != 0;
   if (found == values_.end()) return implies ? std::optional(implied) : std::nullopt;
   if (found->is_null()) {
-    const bool is_bool = field.type == kIndexOf<bool>;
+    const bool is_bool = field.type == kFieldTypeOf<bool>;
     if (is_bool && implies) return FieldValue(false);  // as in Python
     if (is_bool || (!implies && implied_.value(key, nlohmann::json()).is_null())) return std::nullopt;
   }

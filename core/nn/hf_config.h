@@ -40,7 +40,7 @@ class HfConfig {
   template <class T>
   [[nodiscard]] std::optional<T> read(const std::string& key, const FieldRules& bounds) const {
     Field field;
-    field.type = kIndexOf<T>;
+    field.type = kFieldTypeOf<T>;
     field.rules = bounds;
     field.rules.stored = key;
     const auto found = read(field);

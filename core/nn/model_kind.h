@@ -31,7 +31,8 @@ class ModelKind {
   /// Reads a config.json into the options that the user left unset: each row of fields() by its key there, then what
   /// read_others() reads. Returns false when it is for another kind of model. `file` names it in errors.
   /// @throws ConfigError when it contradicts a key that the user wrote, or has a value that the model cannot have
-  bool from_hf(void* options, const nlohmann::json& config, const std::string& file) const;
+  bool from_hf(void* options, const nlohmann::json& config,
+               const std::string& file) const;  // in hf_config.cpp, as to_hf()
   /// The config.json for resolved options: model_type, each row of fields() by its key there, hf_keys().written, and
   /// what write_others() adds.
   [[nodiscard]] nlohmann::json to_hf(const void* options) const;

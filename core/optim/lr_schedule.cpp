@@ -8,7 +8,6 @@
 
 #include "core/base/error.h"
 #include "core/config/table.h"
-#include "core/optim/curves.h"
 
 namespace trireme::optim {
 

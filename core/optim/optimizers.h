@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "core/optim/curves.h"
 #include "core/optim/fused_adamw.h"
+#include "core/optim/lr_schedule.h"
 #include "core/optim/optimizer.h"
 #include "core/optim/slotwise.h"
 

@@ -1,5 +1,6 @@
-// Schedule: the order in which each pipeline rank computes. It is plain data: pure functions make schedules
-// (schedules.h), the verifier proves them, and the executor runs them without knowing any by name.
+// Schedule: the order in which each pipeline rank computes. Program, below: the same with its messages. Both are plain
+// data: pure functions make schedules (schedules.h), the verifier proves them, and the executor runs their programs
+// without knowing any by name.
 //
 // A model is partitioned into ranks x chunks consecutive stages. Each rank holds `chunks` of them, its model chunks,
 // according to `Layout`:

@@ -56,14 +56,13 @@ class SpawnedProcess {
     if (place != call_.place) return;
     reach();
     std::string text;
-    // Not exit(): other threads of the program may still run, and destructors of static objects with them.
     try {
       text = body();
     } catch (...) {
       const auto verdict = verdict_on(std::current_exception());
       flush_streams();
       parent::failed({.code = verdict.exit_code, .message = verdict.message});
-      _exit(verdict.exit_code);
+      _exit(verdict.exit_code);  // not exit(): other threads may still run, and destructors of static objects with them
     }
     flush_streams();
     parent::done(text);

@@ -8,7 +8,6 @@
 #include "core/base/error.h"
 #include "core/base/json_parse.h"
 #include "core/comm/text.h"
-#include "core/shard/norm.h"
 
 namespace trireme::shard {
 namespace {
@@ -46,7 +45,7 @@ Assembly::Assembly(std::vector<Slice> mine, comm::Mesh& mesh) : world_(mesh.worl
   json local_slices = json::array();
   std::map<std::string, at::Tensor> held;
   for (const auto& slice : mine) {
-    if (slice.placement.copy || !counts_here(slice.placement, mesh, mesh.axes())) continue;
+    if (slice.placement.copy || !slice.placement.counts_here(mesh, mesh.axes())) continue;
     local_slices.push_back(to_json(slice));
     held[slice.placement.name] = slice.value;
   }

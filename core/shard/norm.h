@@ -11,9 +11,6 @@
 
 namespace trireme::shard {
 
-/// Whether this rank's slice counts in a sum over `axes`: of the copies along an axis, only the one at coordinate 0.
-bool counts_here(const Placement& placement, const comm::Mesh& mesh, const std::vector<std::string>& axes);
-
 struct PlacedTensor {
   const Placement* placement;
   at::Tensor tensor;  ///< this rank's slice; undefined for an unused parameter

@@ -57,7 +57,7 @@ struct RunContext {
   /// the key that requested the stop.
   std::string stopped_by{};
 
-  /// The epoch in progress or just ended, from 1.
+  /// The epoch in progress or just ended, from 1 before the first step, too.
   [[nodiscard]] std::int64_t epoch_number() const { return std::max<std::int64_t>(state.at.epoch_number(), 1); }
   [[nodiscard]] bool is_over() const;
   [[nodiscard]] bool is_stopped_by_signal() const;

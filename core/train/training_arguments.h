@@ -11,7 +11,7 @@
 
 #include "core/booster/plugin_loader.h"
 #include "core/data/loader.h"
-#include "core/optim/curves.h"
+#include "core/optim/lr_schedule.h"
 #include "core/optim/optimizers.h"
 #include "core/setup/run_setup.h"
 #include "core/train/callback.h"

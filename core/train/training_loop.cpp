@@ -78,6 +78,10 @@ void TrainingLoop::start() {
   saves_.start();
   run_.resumed_from = resume(run_.setup, *run_.folder, run_.boosted, run_.state, *run_.best);
   run_.resumed_at = run_.state.at.global_step;
+  TRIREME_REQUIRE(run_.boosted.step == run_.resumed_at,
+                  "the model of a Trainer has made {} steps before train(), which counts them from {}; train it by one "
+                  "of the two",
+                  run_.boosted.step, run_.resumed_at);
   saves_.go_on_from(run_.resumed_from);
   run_.peak_flops = peak_of_all(options().run.peak_tflops, options().train.precision, run_.world);
   saves_.reserve();

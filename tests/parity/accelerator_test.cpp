@@ -21,7 +21,7 @@
 #include "core/comm/text.h"
 #include "core/data/rows.h"
 #include "core/nn/block.h"
-#include "core/optim/curves.h"
+#include "core/optim/lr_schedule.h"
 #include "tests/parity/accelerator_net.h"
 
 namespace trireme::tests {

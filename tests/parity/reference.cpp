@@ -12,7 +12,7 @@
 #include "core/base/memory.h"
 #include "core/base/random.h"
 #include "core/base/text.h"
-#include "core/optim/curves.h"
+#include "core/optim/lr_schedule.h"
 #include "core/optim/optimizers.h"
 
 namespace trireme::tests {

@@ -23,7 +23,7 @@
 #include "core/nn/block.h"
 #include "core/nn/layers/criterion.h"
 #include "core/nn/layers/linear.h"
-#include "core/optim/curves.h"
+#include "core/optim/lr_schedule.h"
 #include "core/optim/optimizers.h"
 
 namespace trireme {

@@ -8,7 +8,6 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
-#include "core/optim/curves.h"
 
 namespace trireme::optim {
 namespace {

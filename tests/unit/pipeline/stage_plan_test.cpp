@@ -1,11 +1,12 @@
 // Partitions: uniform ones, and optimal ones by cost.
+#include "pipeline/stage_plan.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <random>
 
 #include "core/base/error.h"
-#include "pipeline/stage_plan.h"
 
 namespace trireme::pipeline {
 namespace {
