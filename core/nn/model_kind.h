@@ -3,7 +3,8 @@
 //
 // Order of use: default_options() -> the user's keys -> from_hf() when weights are loaded -> resolve() -> make().
 // Keys that the user wrote are never overwritten: from_hf() and resolve() fill in the unset ones. The field table says
-// an option once: its key here and in config.json (core/nn/hf_config.h), its bounds, its presets, its default.
+// an option once: its key here and in config.json (core/nn/hf_config.h, whose .cpp has from_hf() and to_hf()), its
+// bounds, its presets, its default.
 #pragma once
 
 #include <memory>
@@ -31,8 +32,7 @@ class ModelKind {
   /// Reads a config.json into the options that the user left unset: each row of fields() by its key there, then what
   /// read_others() reads. Returns false when it is for another kind of model. `file` names it in errors.
   /// @throws ConfigError when it contradicts a key that the user wrote, or has a value that the model cannot have
-  bool from_hf(void* options, const nlohmann::json& config,
-               const std::string& file) const;  // in hf_config.cpp, as to_hf()
+  bool from_hf(void* options, const nlohmann::json& config, const std::string& file) const;
   /// The config.json for resolved options: model_type, each row of fields() by its key there, hf_keys().written, and
   /// what write_others() adds.
   [[nodiscard]] nlohmann::json to_hf(const void* options) const;
