@@ -3,9 +3,9 @@
 // CUDA and PyTorch use as well.
 #pragma once
 
-#include <concepts>
 #include <cstdint>
 #include <string_view>
+#include <type_traits>
 #include <vector>
 
 #if defined(__CUDACC__)
@@ -25,8 +25,9 @@ constexpr std::uint64_t hash(std::string_view name) {
 
 /// Mixes two numbers into one (splitmix64's finalizer), to combine a seed and a name into one key; the next number is
 /// mixed into the result, and so on.
-template <std::integral Number, std::integral... More>
+template <class Number, class... More>
 constexpr std::uint64_t mix(std::uint64_t a, Number b, More... more) {
+  static_assert(std::is_integral_v<Number>);
   std::uint64_t x = a + 0x9E3779B97F4A7C15ULL * (static_cast<std::uint64_t>(b) + 1);
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
