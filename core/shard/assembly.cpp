@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -39,13 +40,21 @@ Placement to_placement(const json& from) {
   return p;
 }
 
+/// Of the copies along an axis, only the one on the rank at coordinate 0 counts.
+bool counts(const Placement& placement, const comm::Mesh& mesh) {
+  const auto axes = mesh.axes();
+  return !placement.copy && std::all_of(axes.begin(), axes.end(), [&](const std::string& axis) {
+    return mesh.coordinate(axis) == 0 || placement.differs_along(axis);
+  });
+}
+
 }  // namespace
 
 Assembly::Assembly(std::vector<Slice> mine, comm::Mesh& mesh) : world_(mesh.world()) {
   json local_slices = json::array();
   std::map<std::string, at::Tensor> held;
   for (const auto& slice : mine) {
-    if (slice.placement.copy || !slice.placement.counts_here(mesh, mesh.axes())) continue;
+    if (!counts(slice.placement, mesh)) continue;
     local_slices.push_back(to_json(slice));
     held[slice.placement.name] = slice.value;
   }

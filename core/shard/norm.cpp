@@ -15,6 +15,13 @@
 
 namespace trireme::shard {
 
+/// Whether this rank's slice counts in a sum over `axes`: of the copies along an axis, only the one at coordinate 0.
+static bool counts_here(const Placement& placement, comm::Mesh& mesh, const std::vector<std::string>& axes) {
+  return std::all_of(axes.begin(), axes.end(), [&](const std::string& axis) {
+    return placement.differs_along(axis) || mesh.coordinate(axis) == 0;
+  });
+}
+
 at::Tensor global_norm(const std::vector<PlacedTensor>& tensors, comm::Mesh& mesh, const std::vector<std::string>& axes,
                        double power) {
   TRIREME_CHECK(power == 2 || std::isinf(power), "unsupported norm of power {}", power);
@@ -28,7 +35,7 @@ at::Tensor global_norm(const std::vector<PlacedTensor>& tensors, comm::Mesh& mes
   std::vector<at::Tensor> contributing, copies;
   for (const auto& t : tensors) {
     if (!t.tensor.defined() || t.tensor.numel() == 0) continue;
-    const bool counts = !t.placement->copy && t.placement->counts_here(mesh, axes);
+    const bool counts = !t.placement->copy && counts_here(*t.placement, mesh, axes);
     (counts ? contributing : copies).push_back(t.tensor);
   }
   const bool is_double = std::any_of(tensors.begin(), tensors.end(), [](const PlacedTensor& t) {
@@ -62,7 +69,7 @@ void sum_over_slices(const at::Tensor& values, const std::vector<const Placement
   const auto& group = mesh.group(axes);
   if (group.size() == 1) return;
   for (std::size_t i = 0; i < placements.size(); ++i)
-    if (!placements[i]->counts_here(mesh, axes)) values.select(0, static_cast<std::int64_t>(i)).zero_();
+    if (!counts_here(*placements[i], mesh, axes)) values.select(0, static_cast<std::int64_t>(i)).zero_();
   group.all_reduce(values);
 }
 

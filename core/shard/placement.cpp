@@ -7,7 +7,6 @@
 #include <numeric>
 
 #include "core/base/error.h"
-#include "core/comm/mesh.h"
 
 namespace trireme::shard {
 namespace {
@@ -69,11 +68,6 @@ const Cut* Placement::cut_along(std::int64_t dim) const {
 bool Placement::differs_along(const std::string& axis) const {
   return axis == stage_axis || std::find(flat_axes.begin(), flat_axes.end(), axis) != flat_axes.end() ||
          std::any_of(cuts.begin(), cuts.end(), [&](const Cut& c) { return c.axis == axis; });
-}
-
-bool Placement::counts_here(const comm::Mesh& mesh, const std::vector<std::string>& axes) const {
-  return std::all_of(axes.begin(), axes.end(),
-                     [&](const std::string& axis) { return differs_along(axis) || mesh.coordinate(axis) == 0; });
 }
 
 std::int64_t Placement::full_numel() const { return c10::multiply_integers(shape); }

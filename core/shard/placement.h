@@ -15,10 +15,6 @@
 #include <string>
 #include <vector>
 
-namespace trireme::comm {
-class Mesh;
-}
-
 namespace trireme::shard {
 
 /// Half-open [begin, end).
@@ -88,8 +84,6 @@ struct Placement {
   [[nodiscard]] bool is_whole() const { return cuts.empty() && !flat; }
   /// Whether the ranks along the axis hold different slices rather than copies.
   [[nodiscard]] bool differs_along(const std::string& axis) const;
-  /// Whether this rank's slice counts in a sum over `axes`: of the copies along an axis, only the one at coordinate 0.
-  [[nodiscard]] bool counts_here(const comm::Mesh& mesh, const std::vector<std::string>& axes) const;
 
   /// Returns the rank's slice of `full`, contiguous. @pre full.sizes() == shape
   [[nodiscard]] at::Tensor slice(const at::Tensor& full) const;
