@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -60,6 +61,7 @@ Idx read_idx(const std::string& path, std::uint32_t magic, const char* what) {
     for (std::size_t i = 0; i < 4; ++i) value = value << 8 | idx.bytes[at + i];
     return value;
   };
+  if (idx.bytes.empty()) throw DataError(fmt::format("{}: the file is empty", path));
   const std::size_t dims = magic & 0xff;
   idx.begin = 4 * (1 + dims);
   if (idx.bytes.size() < idx.begin || number(0) != magic)
@@ -69,6 +71,8 @@ Idx read_idx(const std::string& path, std::uint32_t magic, const char* what) {
     idx.sizes.push_back(number(4 * (1 + d)));
     count *= static_cast<double>(idx.sizes.back());
   }
+  if (count == 0)
+    throw DataError(fmt::format("{}: holds no {}: its sizes are {}", path, what, fmt::join(idx.sizes, " x ")));
   if (const auto values = idx.bytes.size() - idx.begin; static_cast<double>(values) != count)
     throw DataError(
         fmt::format("{}: the file has {} values, but its header says {:.0f}; it is damaged", path, values, count));

@@ -1,6 +1,8 @@
 // The kinds of data sets whose images are in a few files: mnist, cifar10 and cifar100.
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <map>
@@ -60,6 +62,7 @@ std::string find_folder(const std::string& path, const StoredKind& kind) {
 /// Names of the classes, one a line. @throws DataError when there are fewer than `classes`
 std::vector<std::string> read_names(const std::string& path, std::int64_t classes) {
   std::ifstream file(path);
+  if (!file) throw DataError(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
   std::vector<std::string> names;
   for (std::string line; std::getline(file, line) && static_cast<std::int64_t>(names.size()) < classes;)
     if (!line.empty()) names.push_back(std::move(line));

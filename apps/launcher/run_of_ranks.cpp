@@ -212,8 +212,11 @@ void Run::on_end(const RankState& rank) {
   if (rank.code() == 0) return;
   finished_anyway_ = false;
   if (asked_ && stop_ != 0) {
-    if (rank.code() == 128 + SIGUSR1 && rank.signal() == 0) return;  // it has saved
-    if (rank.signal() == SIGUSR1) {                                  // it had not begun to train
+    if (rank.code() == 128 + SIGUSR1 && rank.signal() == 0) {             // it has saved, or was too late
+      if (rank.report.late_after > 0) ranks_->expect_end(kAfterFailure);  // others may be stopped
+      return;
+    }
+    if (rank.signal() == SIGUSR1) {  // it had not begun to train
       asked_ = false;
       return ranks_->end(SIGTERM, kAfterFailure);
     }

@@ -3,6 +3,7 @@
 #include <c10/util/Exception.h>
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <string_view>
 
 #include "core/base/error.h"
@@ -57,6 +58,9 @@ Verdict verdict_on(const std::exception_ptr& error) {
     return of_distributed(distributed);
   } catch (const c10::Error& torch) {
     return of_torch(torch);
+  } catch (const std::filesystem::filesystem_error& disk) {
+    return {static_cast<int>(ExitCode::checkpoint),
+            fmt::format("{}: {}", disk.path1().string(), disk.code().message())};
   } catch (const std::exception& other) {
     return {static_cast<int>(ExitCode::internal), first_line(other.what()), true};
   } catch (...) {

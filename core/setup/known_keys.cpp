@@ -97,6 +97,9 @@ void check_plugin(const Table& root, const std::string& chosen) {
         fmt::format("{}: no key \"{}\" in [plugin]; a plugin's options belong in its own section, [plugin.{}]",
                     entry.origin.text(), key, chosen));
   }
+  for (const auto& [name, array] : plugins->arrays)
+    throw ConfigError(fmt::format("{}: [[plugin.{}]] is not a section that repeats; write [plugin.{}]",
+                                  array.front().origin.text(), name, name));
   if (plugins->table(chosen) != nullptr) return;
   for (const auto& [name, section] : plugins->tables) {
     const auto hint = text::did_you_mean(name, std::vector<std::string>{chosen});

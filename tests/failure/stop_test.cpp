@@ -352,6 +352,20 @@ TEST(Stop, TheCommandToGoOnDoesNotStartAnew) {
   EXPECT_NE(result.out.find(" --resume auto"), std::string::npos) << "--fresh would not go on" << result.out;
 }
 
+// A rank that is stopped does not notice that its time is over.
+TEST(Stop, TheGraceOfARunEndsARankThatIsStopped) {
+  const SmallRun run(kLeaves, kEndless);
+  const Start how{"--ranks", 2, {}, {"--ranks", "2", "--set", "run.stop_grace_s=1"}};
+  const auto result = start(run, how, {.meanwhile = [&](pid_t launcher) {
+                              run.wait_for_steps();
+                              const auto ranks = run.ranks();
+                              if (!ranks.empty()) kill(ranks.back(), SIGSTOP);
+                              kill(launcher, SIGTERM);
+                            }});
+  expect_refusal(result, 128 + SIGTERM, "ranks that still ran after 5 s were killed; it could not save within");
+  run.expect_all_gone();
+}
+
 // Ctrl-Z pauses the ranks too, which the terminal does not reach.
 TEST(Stop, APauseStopsTheRanks) {
   for (const Start& how :

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <memory>
 #include <numeric>
 #include <set>
+#include <system_error>
 
 #include "core/base/error.h"
 #include "core/base/factory.h"
@@ -30,6 +32,15 @@ TEST(Verdict, AFailedCheckOnTheGpuIsAnErrorOfTheData) {
   EXPECT_NE(failed.message.find("run.device = \"cpu\""), std::string::npos) << failed.message;
   EXPECT_FALSE(failed.unexpected);
   EXPECT_EQ(of("CUDA error: an illegal memory access").exit_code, static_cast<int>(ExitCode::internal));
+}
+
+TEST(Verdict, AFolderThatCannotBeReadIsNoBug) {
+  const std::filesystem::filesystem_error error("status", "runs/loop",
+                                                std::make_error_code(std::errc::too_many_symbolic_link_levels));
+  const auto verdict = verdict_on(std::make_exception_ptr(error));
+  EXPECT_EQ(verdict.exit_code, static_cast<int>(ExitCode::checkpoint));
+  EXPECT_EQ(verdict.message, "runs/loop: Too many levels of symbolic links");
+  EXPECT_FALSE(verdict.unexpected);
 }
 
 TEST(Random, PhiloxMatchesThePublishedVectors) {

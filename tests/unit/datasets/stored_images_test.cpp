@@ -130,7 +130,11 @@ TEST(Mnist, NamesADamagedFile) {
       {[&](const auto& f) { fs::remove(f + images); }, "there is no train-images-idx3-ubyte in this folder"},
       {[&](const auto& f) { fs::remove(f + labels); }, "there is no such file, nor train-labels-idx1-ubyte.gz"},
       {[&](const auto& f) { write_gz(f + images, idx_labels(23)); }, "not an IDX file of images"},
-      {[&](const auto& f) { write_gz(f + images, ""); }, "not an IDX file of images"},
+      {[&](const auto& f) { write_gz(f + images, ""); }, "the file is empty"},
+      {[&](const auto& f) { write_gz(f + images, idx_images(0, 28, 28)); },
+       "holds no images: its sizes are 0 x 28 x 28"},
+      {[&](const auto& f) { write_gz(f + images, idx_images(20, 0, 28)); },
+       "holds no images: its sizes are 20 x 0 x 28"},
       {[&](const auto& f) { write_gz(f + images, whole.substr(0, whole.size() - 1)); }, "18031 values, but its header"},
       {[&](const auto& f) { write(f + images, packed(f).substr(0, 40)); }, "the file is truncated"},
       {[&](const auto& f) { write_gz(f + labels, idx_labels(22)); }, "23 images, but"},
@@ -172,6 +176,12 @@ TEST(Cifar, HasItsLabelsClassesAndColours) {
   EXPECT_NE(message_of([&] {
               open_source(datasets::cifar10(options), 1, Log());
             }).find("data_batch_3.bin: label 10 of image 10 is not 0 to 9"),
+            std::string::npos);
+  write(folder.path("data_batch_3.bin"), cifar_file(12, 1, 10));
+  fs::remove(folder.path("batches.meta.txt"));
+  EXPECT_NE(message_of([&] {
+              open_source(datasets::cifar10(options), 1, Log());
+            }).find("batches.meta.txt: cannot be opened: No such file or directory"),
             std::string::npos);
 
   const Folder hundred;

@@ -166,6 +166,7 @@ TEST(RunConfig, ReadsGroupsOfParameters) {
       {"group = [{lr_scale = 2}]\n",
        "is a list of inline tables; write each as a block below a line [[optimizer.group]]"},
       {"[[train]]\nepochs = 2\n", "[[train]] is not a section that repeats; write [train]"},
+      {"[[plugin.gemini]]\nx = 2\n", "[[plugin.gemini]] is not a section that repeats; write [plugin.gemini]"},
   };
   for (const auto& [more, expected] : wrong) {
     const auto message = tests::message_of([&] { parse(text + more); });
