@@ -216,7 +216,8 @@ void Run::on_end(const RankState& rank) {
       if (rank.report.late_after > 0) ranks_->expect_end(kAfterFailure);  // others may be stopped
       return;
     }
-    if (rank.signal() == SIGUSR1) {  // it had not begun to train
+    if (ranks_->is_ending()) return;  // killed, because it was stopped when its time was over
+    if (rank.signal() == SIGUSR1) {   // it had not begun to train
       asked_ = false;
       return ranks_->end(SIGTERM, kAfterFailure);
     }
