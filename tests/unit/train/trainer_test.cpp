@@ -251,6 +251,22 @@ TEST(Trainer, AnEvaluationThatFailsLeavesTheModelInTrainingMode) {
   for (const auto& module : trainer.boosted().model->module().modules()) EXPECT_TRUE(module->is_training());
 }
 
+// The training's count of steps is the model's.
+TEST(Trainer, StepsThatWereMadeBeforeItAreRefused) {
+  const Folder folder;
+  const Program program;
+  Trainer trainer(*program.world, Program::arguments(folder.path("run")), program.inputs());
+  auto& run = trainer.boosted();
+  run.loader->start_epoch(0, 0);
+  run.train_step(*run.loader->next());
+  try {
+    trainer.train();
+    ADD_FAILURE() << "accepted";
+  } catch (const UsageError& error) {
+    EXPECT_NE(std::string(error.what()).find("has made 1 steps before train()"), std::string::npos) << error.what();
+  }
+}
+
 TEST(Trainer, RefusesWhatItCannotDo) {
   const Folder folder;
   const Program program;
