@@ -47,7 +47,8 @@ layouts.bf16|60|4 layouts against the CPU, bf16|verify bf16 "dp=1" "dp=2,zero=3"
 layouts.others|180|17 more layouts, float64|verify fp64 "${other_layouts[@]}"
 nccl.others|120|3 more layouts over NCCL|nccl_layout sp=2,sp_mode=ring_attn "pp=3,$interleaved" plugin=gemini,dp=3
 suites.others|300|the other suites|suite 2 comm_test "parity data_parallel" "parity gemini" && suite 4 "parity pipeline" "parity sequence"
-suites.models|300|the suites of models, tasks and programs, 4 ranks|suite 4 "parity tasks" "parity ladder" "parity buffers" "parity numbers" "parity text" "parity booster" "parity accelerator" "parity trainer" "parity recipes" "parity transformers"
+suites.models|300|the suites of models, tasks and programs, 4 ranks|suite 4 "parity tasks" "parity ladder" "parity buffers" "parity numbers" "parity text" "parity booster" "parity accelerator" "parity trainer" "parity recipes"
+suites.transformers|300|the suite of transformers, 4 ranks|suite 4 "parity transformers"
 loader|30|the loader alone: a model of next to no work|speed tiny 256 fp32 data.flip=true,data.random_resized_crop=true,model.num_layers=1,model.hidden_size=8,model.num_heads=1
 gemini|90|gemini, weights that stay, move and are offloaded: the same losses|gemini'
 

@@ -49,7 +49,7 @@ without_gpu = {"kernels.fused", "kernels.draw", "kernels.dropout", "kernels.offl
 passed = {"machine", "whole_run", "precisions", "layouts.first", "nccl.comm", "nccl.dp2_zero3", "nccl.tp2_pp2_zbv", "speed.bf16",
           "speed.pure", "speed.fused", "speed.cudnn", "speed.tiny", "peer", "loading", "races.zero3", "races.offload", "suites.zero",
           "suites.hybrid", "kernel_speed", "layouts.bf16", "layouts.others", "nccl.others", "suites.others",
-          "suites.models", "loader", "gemini"}
+          "suites.models", "suites.transformers", "loader", "gemini"}
 expected = {**dict.fromkeys(without_gpu, "not possible here"), **dict.fromkeys(passed, "passed")}
 assert {n: s["verdict"] for n, s in sections.items()} == expected, {n: (s["verdict"], s["why"]) for n, s in sections.items()}
 assert all(sections[n]["why"] for n in without_gpu), sections
