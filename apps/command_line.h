@@ -109,6 +109,11 @@ struct InspectCommand {
   bool stats = false, json = false;
 };
 /// Only the launcher executes it.
+struct RunsCommand {
+  std::string dir = "runs";
+  bool json = false;
+};
+/// Only the launcher executes it.
 struct LaunchCommand {
   std::optional<std::int64_t> ranks;
   std::int64_t grace = 15;  ///< seconds that ranks have to end after a signal
@@ -121,10 +126,11 @@ struct Answer {
   std::string text;
 };
 
-using Command = std::variant<Answer, TrainCommand, EvalCommand, PredictCommand, GenerateCommand, VerifyCommand,
-                             RecordCommand, CheckCommand, LeavesCommand, PluginsCommand, ConfigCommand, EnvCommand,
-                             CheckpointListCommand, CheckpointInspectCommand, CheckpointVerifyCommand,
-                             CheckpointExportCommand, CheckpointDiffCommand, InspectCommand, LaunchCommand>;
+using Command =
+    std::variant<Answer, TrainCommand, EvalCommand, PredictCommand, GenerateCommand, VerifyCommand, RecordCommand,
+                 CheckCommand, LeavesCommand, PluginsCommand, ConfigCommand, EnvCommand, CheckpointListCommand,
+                 CheckpointInspectCommand, CheckpointVerifyCommand, CheckpointExportCommand, CheckpointDiffCommand,
+                 InspectCommand, RunsCommand, LaunchCommand>;
 
 /// @throws ConfigError that describes the error and names the --help that covers it.
 Command parse_command_line(int argc, const char* const* argv);

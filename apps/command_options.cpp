@@ -199,6 +199,12 @@ void add_inspect(CLI::App& app, Parsed& out) {
   command.add_flag("--json", out.inspect.json, kJsonHelp);
 }
 
+void add_runs(CLI::App& app, Parsed& out) {
+  auto& command = *app.add_subcommand("runs", "List runs: state, step, best metric, goodput, layout");
+  add(command, "DIR", out.runs.dir, "A folder with runs in it or below it, or a run (runs)");
+  command.add_flag("--json", out.runs.json, kJsonHelp);
+}
+
 /// The usage of a command whose last arguments belong to another program; command_line.cpp takes them out.
 class LaunchFormatter : public CLI::Formatter {
   std::string make_usage(const CLI::App*, std::string name) const override {
@@ -230,6 +236,7 @@ void add_commands(CLI::App& app, Parsed& out) {
   add_check(app, out);
   add_checkpoint(app, out);
   add_inspect(app, out);
+  add_runs(app, out);
   add_data(app, out);
   app.add_subcommand("plugins", "List the plugins and their options")
       ->add_option("PLUGIN", out.plugins.plugins, "The name of a plugin, or the path of a .so; default: all plugins")

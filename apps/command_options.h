@@ -29,6 +29,7 @@ struct Parsed {
   CheckpointExportCommand export_checkpoint;
   CheckpointDiffCommand diff;
   InspectCommand inspect;
+  RunsCommand runs;
   LaunchCommand launch;
 };
 

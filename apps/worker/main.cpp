@@ -31,7 +31,8 @@ int run_command(int argc, char** argv) {
         if constexpr (std::is_same_v<Chosen, Answer>) {
           put(fitted(chosen.text));
           return check_output(0);
-        } else if constexpr (std::is_same_v<Chosen, VerifyCommand> || std::is_same_v<Chosen, LaunchCommand>) {
+        } else if constexpr (std::is_same_v<Chosen, VerifyCommand> || std::is_same_v<Chosen, LaunchCommand> ||
+                             std::is_same_v<Chosen, RunsCommand>) {
           throw ConfigError("this is a command of trireme, not of its worker");
           return 0;
         } else if constexpr (std::is_same_v<Chosen, TrainCommand>) {

@@ -114,6 +114,11 @@ std::string quantity(std::int64_t n, std::string_view noun) {
   return fmt::format("{} {}{}", thousands(n), noun, n == 1 ? "" : "s");
 }
 
+std::string clock(double seconds) {
+  const auto s = static_cast<std::int64_t>(std::max(0.0, seconds) + 0.5);
+  return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
+}
+
 std::string bytes(double n) {
   static constexpr std::array<const char*, 5> units{"B", "KiB", "MiB", "GiB", "TiB"};
   std::size_t unit = 0;

@@ -36,6 +36,9 @@ std::string quantity(std::int64_t n, std::string_view noun);
 /// Readable byte counts, in powers of 1024: 1536 -> "1.5 KiB".
 std::string bytes(double n);
 
+/// Seconds as hours, minutes and seconds: 75 -> "0:01:15".
+std::string clock(double seconds);
+
 /// "a,b,,c" -> {"a", "b", "", "c"}, and "" -> {""}.
 std::vector<std::string> split(std::string_view text, char separator);
 /// {"a","b","c"} -> "a, b, c".

@@ -58,25 +58,47 @@ bool holds_a_run(const fs::path& dir) {
   return any;
 }
 
-/// Rewrites the file for a run that is resumed at `step`. Returns the number of dropped lines: those of later steps,
-/// and a truncated one. The test scores of an earlier end are removed too, but the resumed run's end writes them again;
-/// so are the scores of this step if the checkpoint does not know them.
-std::int64_t cut_metrics(const std::string& path, std::int64_t step, bool is_evaluated) {
+/// The lines of the file; those that are truncated are null.
+void for_each_line(const std::string& path,
+                   const std::function<void(const std::string& line, const nlohmann::json& parsed)>& use) {
   std::ifstream lines(path, std::ios::binary);
-  if (!lines) return 0;
+  for (std::string line; std::getline(lines, line);) use(line, parse_json_or_null(line));
+}
+
+struct Cut {
+  std::int64_t lines = 0;  ///< that were dropped, but for scores that are written again
+  RunFolder::Dropped dropped;
+  RunTimes kept;
+};
+
+/// Rewrites the file for a run that is resumed at `step`. Dropped are the lines of later steps, but for starts, and a
+/// truncated one. The test scores of an earlier end are removed too, but the resumed run's end writes them again; so
+/// are the scores of this step if the checkpoint does not know them.
+Cut cut_metrics(const std::string& path, std::int64_t step, bool is_evaluated) {
+  Cut cut;
+  if (!fs::exists(path)) return cut;
   FileWriter out(path);
-  std::int64_t dropped = 0;
-  for (std::string line; std::getline(lines, line);) {
-    const auto parsed = parse_json_or_null(line);
-    const bool up_to_step = parsed.is_object() && parsed.value("step", std::int64_t{0}) <= step;
-    if (!up_to_step) ++dropped;
-    if (!up_to_step || parsed.value("split", "") == "test") continue;
-    if (!is_evaluated && parsed.value("kind", "") == "eval" && parsed.value("step", std::int64_t{0}) == step) continue;
-    line += '\n';
+  for_each_line(path, [&](const std::string& line, const nlohmann::json& parsed) {
+    if (!parsed.is_object()) {
+      ++cut.lines;
+      return;
+    }
+    const auto at = parsed.value("step", std::int64_t{0});
+    const bool later = at > step && parsed.value("event", "") != kStartEvent;
+    const bool again =
+        parsed.value("split", "") == "test" || (!is_evaluated && parsed.value("kind", "") == "eval" && at == step);
+    cut.dropped.end = std::max(cut.dropped.end, parsed.value("time", 0.0));
+    cut.lines += later ? 1 : 0;
+    if (later || again) {
+      cut.dropped.seconds += lost_with(parsed);
+      return;
+    }
+    cut.kept.add(parsed);
     out.write(line.data(), line.size());
-  }
+    out.write("\n", 1);
+  });
   out.commit();
-  return dropped;
+  return cut;
 }
 
 }  // namespace
@@ -133,6 +155,11 @@ bool RunFolder::is_ours_without_checkpoint() const {
 
 void RunFolder::clear_own_start() {
   std::error_code ignored;
+  RunTimes before;
+  for_each_line(path_in(dir_, kMetrics), [&](const std::string& /*line*/, const nlohmann::json& parsed) {
+    if (parsed.is_object()) before.add(parsed);
+  });
+  dropped_ = {.seconds = before.wall(), .end = before.end};
   std::vector<fs::path> found;
   for (const auto& entry : fs::directory_iterator(dir_, ignored)) found.push_back(entry.path());
   for (const auto& path : found)
@@ -193,15 +220,18 @@ std::vector<std::string> RunFolder::go_back(std::int64_t step, bool is_evaluated
   return notes;
 }
 
-void RunFolder::cut(std::int64_t step, bool is_evaluated, std::vector<std::string>& notes) const {
+void RunFolder::cut(std::int64_t step, bool is_evaluated, std::vector<std::string>& notes) {
   std::error_code none;
   fs::remove(fs::path(dir_) / "summary.json", none);  // of an earlier end, which is no longer the run's
   if (const auto aside = checkpoint::set_aside_after(dir_, step); !aside.empty())
     notes.push_back(fmt::format("aside     checkpoints of later steps renamed: {}", text::join(aside)));
   try {
-    if (const auto dropped = cut_metrics(path_in(dir_, kMetrics), step, is_evaluated); dropped > 0)
+    const auto cut = cut_metrics(path_in(dir_, kMetrics), step, is_evaluated);
+    times_ = cut.kept;
+    dropped_ = cut.dropped;
+    if (cut.lines > 0)
       notes.push_back(
-          fmt::format("metrics   {} {} after step {} dropped", dropped, dropped == 1 ? "line" : "lines", step));
+          fmt::format("metrics   {} {} after step {} dropped", cut.lines, cut.lines == 1 ? "line" : "lines", step));
   } catch (const CheckpointError& error) {
     if (!bears_errors_) throw;
     bears_errors_->warn("{}; lines after step {} stay in it", error.what(), step);
@@ -211,6 +241,7 @@ void RunFolder::cut(std::int64_t step, bool is_evaluated, std::vector<std::strin
 void RunFolder::metric(nlohmann::json line) {
   if (!active_) return;
   line["time"] = unix_seconds();
+  times_.add(line);
   record(kMetrics, [&] { metrics_->add(json_text(line) + "\n"); });
 }
 

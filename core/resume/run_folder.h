@@ -2,7 +2,8 @@
 // requested, model-merged/, timeline.json, logs/ and tensorboard/. Only rank 0 writes it, but for the logs.
 //
 // metrics.jsonl has one object per line, with `kind` (step | eval | event) and `time` (Unix seconds); numbers have 17
-// digits. Each step appears once: a resumed run drops the lines of the steps that it repeats.
+// digits. Each step appears once: a resumed run drops the lines of the steps that it repeats, but not those of the
+// run's starts, which say what time was lost with them.
 #pragma once
 
 #include <functional>
@@ -17,6 +18,7 @@
 #include "core/base/files/output_folder.h"
 #include "core/base/log.h"
 #include "core/resume/resume_point.h"
+#include "core/resume/run_times.h"
 
 namespace trireme::train {
 
@@ -72,6 +74,14 @@ class RunFolder {
   /// From now on, what cannot be recorded is left out, with one warning for each file; lines that go_on() and
   /// go_back() cannot drop stay, with a warning.
   void bear_errors(const Log& log) { bears_errors_ = log; }
+  /// Where the time of the run went so far, over all of its starts. On rank 0.
+  [[nodiscard]] const RunTimes& times() const { return times_; }
+  /// What the lines that go_on() or go_back() has dropped had taken, and the end of the start before this one.
+  struct Dropped {
+    double seconds = 0;
+    double end = 0;  ///< of the last line, Unix seconds; 0: there was none
+  };
+  [[nodiscard]] const Dropped& dropped() const { return dropped_; }
   /// The last file of a run. @throws CheckpointError, also with problem()
   void summary(const nlohmann::json& content);
 
@@ -81,7 +91,7 @@ class RunFolder {
   [[nodiscard]] bool is_ours_without_checkpoint() const;
   void clear_own_start();
   void begin();
-  void cut(std::int64_t step, bool is_evaluated, std::vector<std::string>& notes) const;
+  void cut(std::int64_t step, bool is_evaluated, std::vector<std::string>& notes);
 
   std::string dir_, config_toml_;
   checkpoint::Damages damages_;
@@ -90,6 +100,8 @@ class RunFolder {
   bool active_;
   std::optional<OutputFolder> lock_;
   std::optional<AppendFile> metrics_;
+  RunTimes times_;  ///< of the lines in metrics_
+  Dropped dropped_;
   std::string problem_;
   std::optional<Log> bears_errors_;
   std::set<std::string> warned_;  ///< the files of which bears_errors_ has warned

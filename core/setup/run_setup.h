@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "core/base/clock.h"
+#include "core/base/log.h"
 #include "core/booster/booster.h"
 #include "core/comm/world.h"
 #include "core/setup/loaded_weights.h"
@@ -42,7 +44,8 @@ struct BatchPlan {
 struct RunSetup {
   RunConfig config;  ///< with the shared keys of plugins, and what opening the data fills in of its options
   LaunchInfo launch;
-  Log log;  ///< of this rank; its file is opened when the run folder exists
+  double began = unix_seconds();  ///< the set-up
+  Log log;                        ///< of this rank; its file is opened when the run folder exists
   LoadedWeights weights{};
   std::unique_ptr<Plugin> plugin{};
   data::Datasets data{};

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "core/base/clock.h"
 #include "core/base/error.h"
 #include "core/booster/precision.h"
 #include "core/checkpoint/shared_errors.h"
@@ -106,6 +107,8 @@ RunResult finish(RunContext& run, std::chrono::steady_clock::time_point begin, s
   if (run.state.at.epoch < setup.config.train.epochs)
     result.stopped_by = run.state.at.global_step >= setup.batch.steps ? "train.max_steps" : run.stopped_by;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  result.times = run.folder->times();
+  result.times.end = unix_seconds();
   const auto skipped = skipped_samples(setup.data, run.world);
   result.skipped_samples = skipped.distinct;
   result.skipped_by_rank = skipped.by_rank;

@@ -67,6 +67,7 @@ void RunWatch::return_to(const ReturnToCheckpoint& back) {
                        {"step", step},
                        {"from", from.folder},
                        {"left_out", bad.steps},
+                       {"lost_s", run_.folder->dropped().seconds},
                        {"cause", bad.what}});
 }
 

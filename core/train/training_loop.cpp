@@ -198,7 +198,11 @@ EpochEnd TrainingLoop::epoch_end() const {
 /// Waits for the steps that are launched. The wait belongs to them; what follows belongs to no step.
 void TrainingLoop::finish_steps() {
   readback_.drain();
-  flop_rate_.add_wait(clock_.elapsed());
+  const double waited = clock_.elapsed();
+  flop_rate_.add_wait(waited);
+  if (run_.world.device().is_cuda())  // on CPU ranks the steps themselves have waited
+    run_.folder->metric(
+        {{"kind", "event"}, {"event", "wait"}, {"step", run_.state.at.global_step}, {"seconds", waited}});
   watch_.act(/*all_are_read=*/true);
 }
 

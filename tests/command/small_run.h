@@ -56,7 +56,7 @@ class SmallRun {
       int left = steps;
       bool is_begun = !restarted;
       for (std::string line; left > 0 && std::getline(file, line);) {
-        is_begun = is_begun || line.find("\"event\":\"restart\"") != std::string::npos;
+        is_begun = is_begun || line.find("\"restart\":{") != std::string::npos;
         if (line.find("\"kind\":\"step\"") != std::string::npos) --left;
       }
       return is_begun && left <= 0;

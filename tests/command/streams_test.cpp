@@ -76,7 +76,7 @@ TEST(Streams, TrainingNeedsNoOutput) {
       const auto result = shell("set -o pipefail; sleep 0.2; " + std::string(TRIREME_COMMAND) + " train " + run.config +
                                 " --ranks " + ranks + " " + to);
       expect_only_refusal(result, 0, std::string("standard output could not be written: ") + reason);
-      EXPECT_EQ(lines_in(run.dir() + "/metrics.jsonl"), 9U);  // 6 steps, a checkpoint, validation and test
+      EXPECT_EQ(lines_in(run.dir() + "/metrics.jsonl"), 10U);  // the start, 6 steps, a checkpoint, validation and test
       EXPECT_TRUE(fs::exists(run.dir() + "/model/model.safetensors"));
       std::ifstream summary(run.dir() + "/summary.json");
       EXPECT_EQ(summary.peek(), '{') << "this file got the descriptor of standard output";

@@ -73,7 +73,7 @@ struct Run : SmallRun {
       out.push_back(content_of(dir() + name));
     for (const auto& text : lines_of(content_of(dir() + "/metrics.jsonl"))) {
       auto line = nlohmann::json::parse(text);
-      if (line.value("event", "") == "resume" || line.value("event", "") == "save") continue;
+      if (line.value("event", "") == "start" || line.value("event", "") == "save") continue;
       for (const char* key :
            {"time", "seconds", "epoch_seconds", "data_wait", "samples_per_s", "flops_per_s", "worker_samples_per_s"})
         line.erase(key);

@@ -62,8 +62,12 @@ TEST(Restart, AKilledRankChangesNothing) {
     EXPECT_FALSE(std::filesystem::exists(run.dir() + ".1")) << "its progress is thrown away";
     EXPECT_TRUE(weights_of(run) == weights_of(straight));
     const auto metrics = content_of(run.dir() + "/metrics.jsonl");
-    EXPECT_EQ(count_of(metrics, "\"event\":\"restart\""), 1) << metrics;
+    EXPECT_EQ(count_of(metrics, "\"restart\":{"), 1) << metrics;
     EXPECT_EQ(count_of(metrics, "\"kind\":\"step\""), 147);
+    const auto times = json_of(run.dir() + "/summary.json").at("times");
+    EXPECT_EQ(times.at("starts"), 2) << times;
+    for (const auto* part : {"training", "start-up", "lost", "idle"}) EXPECT_GT(times.at(part), 0) << times;
+    EXPECT_EQ(count_of(result.out, "\ngoodput   "), 1) << result.out;
     run.expect_all_gone();
   }
 }

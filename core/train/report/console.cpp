@@ -48,7 +48,7 @@ std::vector<Part> parts_of(const Progress& p, double seconds_a_step) {
                           {5, fmt::format("norm {:.2f}", p.grad_norm)},
                           {2, fmt::format("{:.1f} samples/s", p.samples_per_s)},
                           {6, fmt::format("data {:.0f} %{}", p.data_wait * 100, workers_text(p.worker_rates))},
-                          {0, clock_text(seconds_a_step * static_cast<double>(p.total_left)) + " left"}};
+                          {0, text::clock(seconds_a_step * static_cast<double>(p.total_left)) + " left"}};
   if (p.flops_per_s) parts.insert(parts.end() - 2, {7, rate_text(*p.flops_per_s, p.mfu)});
   if (p.skipped > 0) parts.insert(parts.end() - 1, {3, fmt::format("{} skipped", p.skipped)});
   return parts;
@@ -77,11 +77,6 @@ std::string progress_line(std::vector<Part> parts, double share, int columns) {
 }
 
 }  // namespace
-
-std::string clock_text(double seconds) {
-  const auto s = static_cast<std::int64_t>(std::max(0.0, seconds) + 0.5);
-  return fmt::format("{}:{:02}:{:02}", s / 3600, s / 60 % 60, s % 60);
-}
 
 Console::~Console() { clear_bar(); }
 

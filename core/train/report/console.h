@@ -47,7 +47,4 @@ class Console {
   std::chrono::steady_clock::time_point last_{};
 };
 
-/// 75 -> "0:01:15"
-std::string clock_text(double seconds);
-
 }  // namespace trireme::train

@@ -1,5 +1,7 @@
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/base/clock.h"
 #include "core/resume/restart.h"
 #include "core/resume/run_folder.h"
 #include "core/train/callbacks.h"
@@ -10,16 +12,23 @@ namespace {
 class MetricsFile final : public RunCallback {
  public:
   void on_start(RunContext& run) override {
-    const auto& from = run.resumed_from;
-    if (!from.empty())
-      run.folder->metric({{"kind", "event"}, {"event", "resume"}, {"from", from}, {"step", run.state.at.global_step}});
+    const auto& [lost, end] = run.folder->dropped();
+    const auto& setup = run.setup;
+    nlohmann::json line{{"kind", "event"},
+                        {"event", kStartEvent},
+                        {"step", run.state.at.global_step},
+                        {"steps", setup.batch.steps},
+                        {"ranks", run.world.size()},
+                        {"layout", run.booster.mesh().formula()},
+                        {"plugin", run.booster.plugin().name()},
+                        {"best_by", {{"name", setup.task.best.name}, {"fraction", setup.task.best.fraction}}},
+                        {"start_up_s", unix_seconds() - setup.began},
+                        {"idle_s", end > 0 ? std::max(0.0, setup.began - end) : 0.0},
+                        {"lost_s", lost}};
+    if (!run.resumed_from.empty()) line["from"] = run.resumed_from;
     if (const auto restart = restart_of_this_process())
-      run.folder->metric({{"kind", "event"},
-                          {"event", "restart"},
-                          {"number", restart->number},
-                          {"ranks", run.world.size()},
-                          {"cause", restart->cause},
-                          {"step", run.state.at.global_step}});
+      line["restart"] = {{"number", restart->number}, {"cause", restart->cause}};
+    run.folder->metric(std::move(line));
   }
   void on_log(RunContext& run, const StepLog& log) override {
     nlohmann::json line{{"kind", "step"},
@@ -48,6 +57,7 @@ class MetricsFile final : public RunCallback {
                         {"samples", evaluation.result.samples},
                         {"seconds", evaluation.result.seconds}};
     line.update(to_json(evaluation.result));
+    if (evaluation.is_best) line["best"] = true;
     if (!evaluation.weights.empty()) line["weights"] = evaluation.weights;
     if (evaluation.epoch) {
       line["train_loss"] = evaluation.epoch->train_loss;

@@ -129,6 +129,7 @@ std::vector<std::string> closing_lines(const RunResult& o) {
     done += fmt::format(", {} unreadable in {} skipped", count, split);
   std::vector<std::string> lines{done};
   if (auto skipped = skipped_line(o.skipped_by_rank); !skipped.empty()) lines.push_back(std::move(skipped));
+  if (const auto times = o.times.text(); !times.empty()) lines.push_back("goodput   " + times);
   for (auto& line : weights_lines(o)) lines.push_back(std::move(line));
   return lines;
 }
@@ -152,6 +153,7 @@ nlohmann::json run_summary(const RunResult& result, Booster& booster, const std:
       {"left_out_steps", state.numbers.left_out},
       {"skipped_samples", result.skipped_samples},
       {"seconds", result.seconds},
+      {"times", to_json(result.times)},
       {"versions", {{"trireme", TRIREME_VERSION}, {"torch", TORCH_VERSION}, {"transport", world.transport()}}},
       {"world",
        {{"size", world.size()},

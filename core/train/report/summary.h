@@ -12,6 +12,7 @@
 #include "core/data/datasets.h"
 #include "core/resume/resume.h"
 #include "core/resume/resume_point.h"
+#include "core/resume/run_times.h"
 #include "core/train/evaluate.h"
 
 namespace trireme::train {
@@ -35,6 +36,7 @@ struct RunResult {
   Metric shown{};               ///< RunSetup::shown
   std::int64_t resumed_at = 0;  ///< optimizer step; 0: from the start
   double seconds = 0;
+  RunTimes times{};                       ///< of all starts of the run; on rank 0
   std::optional<EvalResult> test{};       ///< for the last weights
   std::optional<EvalResult> best_test{};  ///< for the best epoch's weights, if they differ from the last
   bool exports_best = false;              ///< RUN/model holds the best weights

@@ -1,0 +1,121 @@
+#include "apps/runs/run_record.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/base/file_descriptor.h"
+#include "core/base/json_parse.h"
+
+namespace trireme::apps {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr const char* kMetrics = "metrics.jsonl";
+
+/// Whether another process has the folder's lock (core/base/files/output_folder.h).
+bool is_locked(const std::string& dir) {
+  const FileDescriptor lock(::open((dir + "/.lock").c_str(), O_RDONLY | O_CLOEXEC));
+  return lock && ::flock(lock.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+template <class T>
+T value(const json& line, const char* key, T otherwise) {
+  try {
+    return line.value(key, otherwise);
+  } catch (const json::exception&) {  // of another type
+    return otherwise;
+  }
+}
+
+/// What a start says about the run.
+void take_start(RunRecord& run, const json& line) {
+  run.steps = value<std::int64_t>(line, "steps", 0);
+  run.layout = value<std::string>(line, "layout", "");
+  run.plugin = value<std::string>(line, "plugin", "");
+  const auto metric = line.find("best_by");
+  if (metric == line.end()) return;
+  run.best_by = value<std::string>(*metric, "name", "");
+  run.is_fraction = value(*metric, "fraction", false);
+}
+
+}  // namespace
+
+const char* name_of(RunState state) {
+  switch (state) {
+    case RunState::running:
+      return "running";
+    case RunState::finished:
+      return "finished";
+    case RunState::stopped:
+      return "stopped";
+    case RunState::died:
+      return "died";
+  }
+  return "";
+}
+
+bool is_run(const std::string& dir) {
+  std::error_code none;
+  return fs::is_regular_file(fs::path(dir) / kMetrics, none) &&
+         fs::is_regular_file(fs::path(dir) / "config.toml", none);
+}
+
+RunRecord read_run(const std::string& dir, const std::function<void(const json&)>& each) {
+  RunRecord run{.dir = dir};
+  const auto path = dir + "/" + kMetrics;
+  std::ifstream lines(path, std::ios::binary);
+  if (!lines) throw CheckpointError(path + ": cannot be read");
+  std::string last_event;
+  for (std::string text; std::getline(lines, text);) {
+    const auto line = parse_json_or_null(text);
+    if (!line.is_object()) continue;  // the last one of a run that was killed, or is being written
+    run.times.add(line);
+    const auto event = value<std::string>(line, "event", "");
+    if (event == train::kStartEvent) take_start(run, line);
+    if (!event.empty()) last_event = event;
+    if (value<std::string>(line, "kind", "") == "step") run.step = value<std::int64_t>(line, "step", run.step);
+    if (value(line, "best", false)) {
+      const auto found = line.find(run.best_by);
+      if (found != line.end() && found->is_number()) run.best = found->get<double>();
+    }
+    if (each) each(line);
+  }
+  std::ifstream file(dir + "/summary.json", std::ios::binary);
+  const auto summary = parse_json_or_null(std::string{std::istreambuf_iterator<char>(file), {}});
+  if (is_locked(dir))
+    run.state = RunState::running;
+  else if (summary.is_object())
+    run.state = value(summary, "finished", false) ? RunState::finished : RunState::stopped;
+  else if (last_event == "stop")
+    run.state = RunState::stopped;
+  return run;
+}
+
+std::vector<std::string> runs_in(const std::string& dir) {
+  constexpr int kDeepest = 8;
+  if (is_run(dir)) return {dir};
+  std::vector<std::string> out;
+  std::error_code none;
+  const auto options = fs::directory_options::skip_permission_denied;
+  for (auto at = fs::recursive_directory_iterator(dir, options, none); !none && at != fs::end(at); at.increment(none)) {
+    std::error_code ignored;
+    if (!at->is_directory(ignored)) continue;
+    const bool found = is_run(at->path().string());
+    if (found) out.push_back(at->path().string());
+    if (found || at.depth() >= kDeepest) at.disable_recursion_pending();
+  }
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+}  // namespace trireme::apps

@@ -1,0 +1,42 @@
+// RunRecord: what a run folder says about its run, whether that still trains, has ended or was killed. It reads
+// metrics.jsonl and summary.json, and changes nothing.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/resume/run_times.h"
+
+namespace trireme::apps {
+
+enum class RunState {
+  running,   ///< a process writes to the folder
+  finished,  ///< the training is complete
+  stopped,   ///< a signal or a limit ended it; the same command goes on with it
+  died,      ///< an error or a kill ended it
+};
+const char* name_of(RunState state);
+
+struct RunRecord {
+  std::string dir;
+  RunState state = RunState::died;
+  std::int64_t step = 0, steps = 0;  ///< the last one, and those of the whole training; 0: not known
+  std::string layout{}, plugin{};    ///< "4 = dp 2 x tp 2", "hybrid_parallel"; of the last start
+  std::string best_by{};             ///< the metric that decides which weights are the best: "validation accuracy"
+  bool is_fraction = false;          ///< it is shown in percent
+  std::optional<double> best{};
+  train::RunTimes times{};
+};
+
+/// Reads the run in `dir`. `each`: called with each line of metrics.jsonl that is an object, in order; null: nothing.
+/// @pre is_run(dir). @throws CheckpointError when metrics.jsonl cannot be read
+RunRecord read_run(const std::string& dir, const std::function<void(const nlohmann::json&)>& each = nullptr);
+bool is_run(const std::string& dir);
+/// The run folders in `dir` and its subfolders, or `dir` itself if it is one; by path.
+std::vector<std::string> runs_in(const std::string& dir);
+
+}  // namespace trireme::apps
