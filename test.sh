@@ -49,6 +49,8 @@ if [ "$preset" = asan ]; then
   export ASAN_OPTIONS=detect_leaks=0:abort_on_error=0:detect_odr_violation=0
   export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
 fi
+trap 'rm -rf "${tests_folder:-/nonexistent}"' EXIT
+write_tests_to_memory
 # Two tests at a time at least: most of them wait, some of the time.
 jobs=$(jobs_here)
 [ "$jobs" -ge 2 ] || jobs=2

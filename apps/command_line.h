@@ -60,10 +60,24 @@ struct RecordCommand {
   std::vector<std::string> set;
   std::int64_t steps = 3;
 };
-/// Started by verify, once before all layouts.
+/// Started by verify and bench, once before all layouts.
 struct CheckCommand {
-  std::string config, layouts;
+  std::string config, layouts;  ///< layouts "": the file's own, on `ranks` ranks
   std::vector<std::string> set;
+  std::int64_t ranks = 1;
+};
+struct BenchCommand {
+  std::string config, layouts, against;  ///< "": the file's own layout; no other program
+  std::vector<std::string> set;
+  std::optional<std::int64_t> ranks;  ///< without layouts
+  std::int64_t seconds = 20;          ///< of measured steps for each layout
+  bool json = false;
+};
+/// Started by bench, once per layout and round.
+struct MeasureCommand {
+  std::string config, layout, into;  ///< layout "": the file's own
+  std::vector<std::string> set;
+  double seconds = 20;
 };
 struct LeavesCommand {
   std::string out;
@@ -128,9 +142,9 @@ struct Answer {
 
 using Command =
     std::variant<Answer, TrainCommand, EvalCommand, PredictCommand, GenerateCommand, VerifyCommand, RecordCommand,
-                 CheckCommand, LeavesCommand, PluginsCommand, ConfigCommand, EnvCommand, CheckpointListCommand,
-                 CheckpointInspectCommand, CheckpointVerifyCommand, CheckpointExportCommand, CheckpointDiffCommand,
-                 InspectCommand, RunsCommand, LaunchCommand>;
+                 CheckCommand, BenchCommand, MeasureCommand, LeavesCommand, PluginsCommand, ConfigCommand, EnvCommand,
+                 CheckpointListCommand, CheckpointInspectCommand, CheckpointVerifyCommand, CheckpointExportCommand,
+                 CheckpointDiffCommand, InspectCommand, RunsCommand, LaunchCommand>;
 
 /// @throws ConfigError that describes the error and names the --help that covers it.
 Command parse_command_line(int argc, const char* const* argv);

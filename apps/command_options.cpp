@@ -8,6 +8,7 @@ namespace {
 constexpr const char* kSetHelp =
     "Override one option of the file. VALUE is TOML; a string needs no quotes. May be given several times";
 constexpr const char* kRestartsHelp = "How often ranks that died or lost each other are started again (0)";
+constexpr const char* kJsonHelp = "Print JSON";
 constexpr const char* kRanksHelp = "Number of ranks to start on this machine; with GPUs, use one rank per GPU";
 
 // Otherwise CLI11 would take the arguments after `--set a=b` as further values.
@@ -122,8 +123,33 @@ void add_record(CLI::App& app, Parsed& out) {
 void add_check(CLI::App& app, Parsed& out) {
   auto& command = *app.add_subcommand("check-layouts");
   command.add_option("CONFIG", out.check.config)->required();
-  command.add_option("--layouts", out.check.layouts)->required();
+  command.add_option("--layouts", out.check.layouts);
+  command.add_option("--ranks", out.check.ranks);
   add_set(command, out.check.set);
+}
+
+void add_bench(CLI::App& app, Parsed& out) {
+  auto& command = *app.add_subcommand("bench", "Measure steps: time, throughput, memory, where the time goes");
+  add_required(command, "CONFIG", out.bench.config, "The TOML file");
+  add(command, "--layouts \"A; B\"", out.bench.layouts,
+      "Layouts to measure in turn, as `trireme verify` takes them; default: that of the file");
+  add(command, "--ranks N", out.bench.ranks, kRanksHelp);
+  add(command, "--seconds S", out.bench.seconds, "Of measured steps for each layout")->capture_default_str();
+  add(command, "--against PROGRAM", out.bench.against,
+      "A command for the shell that is measured in turn with the layouts: it prints a line of JSON with \"step_s\", "
+      "the "
+      "seconds of a step or a list of them");
+  add_set(command, out.bench.set);
+  command.add_flag("--json", out.bench.json, kJsonHelp);
+}
+
+void add_measure(CLI::App& app, Parsed& out) {
+  auto& command = *app.add_subcommand("measure");
+  command.add_option("CONFIG", out.measure.config)->required();
+  command.add_option("--layout", out.measure.layout);
+  command.add_option("--into", out.measure.into)->required();
+  command.add_option("--seconds", out.measure.seconds);
+  add_set(command, out.measure.set);
 }
 
 void add_data(CLI::App& app, Parsed& out) {
@@ -148,7 +174,6 @@ void add_config(CLI::App& app, Parsed& out) {
 }
 
 constexpr const char* kCheckpointHelp = "A checkpoint's folder, or a run's folder for its newest checkpoint";
-constexpr const char* kJsonHelp = "Print JSON";
 
 void add_checkpoint(CLI::App& app, Parsed& out) {
   auto& checkpoint = *app.add_subcommand("checkpoint", "List, inspect, verify, export and compare checkpoints");
@@ -234,6 +259,8 @@ void add_commands(CLI::App& app, Parsed& out) {
   add_verify(app, out);
   add_record(app, out);
   add_check(app, out);
+  add_bench(app, out);
+  add_measure(app, out);
   add_checkpoint(app, out);
   add_inspect(app, out);
   add_runs(app, out);

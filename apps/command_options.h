@@ -20,6 +20,8 @@ struct Parsed {
   VerifyCommand verify;
   RecordCommand record;
   CheckCommand check;
+  BenchCommand bench;
+  MeasureCommand measure;
   LeavesCommand leaves;
   PluginsCommand plugins;
   ConfigCommand config;

@@ -129,6 +129,16 @@ Command finish_generate(CLI::App& app, GenerateCommand& generate) {
   return generate;
 }
 
+BenchCommand finish_bench(CLI::App& app, const BenchCommand& bench) {
+  check_range(app, "--ranks", bench.ranks, 1, kMostRanks);
+  check_range(app, "--seconds", bench.seconds, 1, 86400);
+  if (bench.ranks && !bench.layouts.empty())
+    refuse(app,
+           "--ranks is for the layout of the file, but each of --layouts has its own number of ranks; remove one of "
+           "the two");
+  return bench;
+}
+
 Command finish_checkpoint(CLI::App& app, Parsed& parsed) {
   const auto& checkpoint = *app.get_subcommand("checkpoint");
   if (checkpoint.got_subcommand("ls")) return parsed.list;
@@ -189,6 +199,8 @@ Command finish(CLI::App& app, Parsed& parsed) {
   }
   if (app.got_subcommand("record")) return parsed.record;
   if (app.got_subcommand("check-layouts")) return parsed.check;
+  if (app.got_subcommand("measure")) return parsed.measure;
+  if (app.got_subcommand("bench")) return finish_bench(app, parsed.bench);
   if (app.got_subcommand("data")) {
     const auto& leaves = parsed.leaves;
     check_range(app, "--images", leaves.images, 30, 10'000'000);

@@ -134,9 +134,7 @@ std::vector<Layout> parse_layouts(const std::string& text) {
   std::vector<Layout> layouts;
   for (const auto& part : parts(text, ';'))
     if (!part.empty()) layouts.push_back(parse_layout(part));
-  if (layouts.size() < 2)
-    throw ConfigError(
-        "--layouts: give two or more layouts, separated by semicolons: \"dp=1; dp=2; tp=2; dp=2,tp=2,zero=1\"");
+  if (layouts.empty()) throw ConfigError("--layouts: names none; separate them by semicolons: \"dp=1; dp=2; tp=2\"");
   return layouts;
 }
 

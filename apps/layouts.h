@@ -1,4 +1,4 @@
-// Layouts as text: the argument of `trireme verify --layouts`.
+// Layouts as text: the argument --layouts of `trireme verify` and `trireme bench`.
 #pragma once
 
 #include <cstdint>

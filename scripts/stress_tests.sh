@@ -37,7 +37,8 @@ end_loops() {
   [ ${#loops[@]} = 0 ] || kill "${loops[@]}" 2>/dev/null || true
   loops=()
 }
-trap end_loops EXIT
+trap 'end_loops; rm -rf "${tests_folder:-/nonexistent}"' EXIT
+write_tests_to_memory
 
 jobs=$(jobs_here)
 [ "$jobs" -ge 2 ] || jobs=2

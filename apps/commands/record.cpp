@@ -18,6 +18,10 @@
 namespace trireme::apps {
 
 int run(const CheckCommand& command) {
+  if (command.layouts.empty()) {
+    check_for_ranks(load_config(command.config, command.set), command.ranks);
+    return 0;
+  }
   for (const auto& layout : parse_layouts(command.layouts)) {
     try {
       check_for_ranks(load_with_layout(command.config, command.set, layout), layout.ranks());

@@ -16,6 +16,7 @@
 
 #include "apps/command_line.h"
 #include "apps/config_file.h"
+#include "apps/launcher/bench.h"
 #include "apps/launcher/installation.h"
 #include "apps/launcher/restarts.h"
 #include "apps/launcher/verify.h"
@@ -74,7 +75,7 @@ bool runs_on_ranks(const Command& command) {
 
 bool starts_ranks(const Command& command) {
   return runs_on_ranks(command) || std::holds_alternative<VerifyCommand>(command) ||
-         std::holds_alternative<LaunchCommand>(command);
+         std::holds_alternative<BenchCommand>(command) || std::holds_alternative<LaunchCommand>(command);
 }
 
 int run(const Command& command, const LaunchInfo& info, const std::vector<std::string>& arguments) {
@@ -91,6 +92,10 @@ int run(const Command& command, const LaunchInfo& info, const std::vector<std::s
   if (const auto* layouts = std::get_if<VerifyCommand>(&command)) {
     keep_config(layouts->config);
     return check_output(verify(*layouts));
+  }
+  if (const auto* measured = std::get_if<BenchCommand>(&command)) {
+    keep_config(measured->config);
+    return check_output(bench(*measured));
   }
   if (const auto* ranks = std::get_if<LaunchCommand>(&command)) return check_output(launch(*ranks));
   signal(SIGPIPE, SIG_DFL);
@@ -121,8 +126,9 @@ void refuse_beside_launcher(const Command& command) {
           "trireme launch) started this process; give it to `trireme launch`, or remove it");
   }
   if (const auto* eval = std::get_if<EvalCommand>(&command)) refuse(*eval);
-  if (std::holds_alternative<VerifyCommand>(command))
-    throw ConfigError("verify starts the ranks of each layout itself; run it without mpirun, srun or torchrun");
+  if (std::holds_alternative<VerifyCommand>(command) || std::holds_alternative<BenchCommand>(command))
+    throw ConfigError(
+        "verify and bench start the ranks of each layout themselves; run them without mpirun, srun or torchrun");
   if (std::holds_alternative<LaunchCommand>(command))
     throw ConfigError(
         "launch starts ranks, and a launcher (mpirun, srun, torchrun or trireme launch) already started this process "

@@ -71,13 +71,6 @@ std::vector<std::string> arguments_of(const VerifyCommand& command, const Layout
   return arguments;
 }
 
-/// The folder for temporary files: TMPDIR, TEMP or TMP, else /tmp.
-std::string temporary_root() {
-  for (const char* name : {"TMPDIR", "TEMP", "TMP"})
-    if (const auto named = environment(name); !named.empty()) return named;
-  return "/tmp";
-}
-
 /// @throws ConfigError for a --set of what verify has an option for
 void check_sets(const VerifyCommand& command) {
   for (const auto& set : command.set)
@@ -109,6 +102,9 @@ void say(const std::string& line) {
 
 int verify(const VerifyCommand& command) {
   const auto layouts = parse_layouts(command.layouts);
+  if (layouts.size() < 2)
+    throw ConfigError(
+        "--layouts: give two or more layouts, separated by semicolons: \"dp=1; dp=2; tp=2; dp=2,tp=2,zero=1\"");
   check_sets(command);
   (void)read_config(command.config);  // an error in the file is no layout's
   const auto threads = threads_of_layouts(command, layouts);
@@ -118,12 +114,12 @@ int verify(const VerifyCommand& command) {
   if (const auto checked = check(supervisor, checking); checked.code != 0) return checked.code;
   const auto bounds = bounds_of(command.precision);
   // Each recorded step is as large as the model.
-  const OwnedFolder folder(temporary_root(), "trireme");
+  const OwnedFolder folder(temporary_folder(), "trireme");
   if (folder.path().empty())
     throw ConfigError(
         fmt::format("{}: {}; set TMPDIR to a folder that can be written to and has space for the model's "
                     "weights and gradients",
-                    temporary_root(), std::strerror(folder.error())));
+                    temporary_folder(), std::strerror(folder.error())));
   const auto record_of = [&](std::size_t number) { return fmt::format("{}/{}", folder.path(), number); };
   std::size_t width = 6;
   for (const auto& layout : layouts) width = std::max(width, layout.text.size());

@@ -15,6 +15,13 @@ inline std::string environment(const char* name) {
   return value == nullptr ? "" : value;
 }
 
+/// The folder for temporary files: TMPDIR, TEMP or TMP, else /tmp.
+inline std::string temporary_folder() {
+  for (const char* name : {"TMPDIR", "TEMP", "TMP"})
+    if (auto named = environment(name); !named.empty()) return named;
+  return "/tmp";
+}
+
 /// All of them, as NAME=VALUE.
 inline std::vector<std::string> whole_environment() {
   std::vector<std::string> out;

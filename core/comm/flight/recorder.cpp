@@ -11,7 +11,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <exception>
+#include <functional>
 #include <mutex>
+#include <utility>
 
 #include "core/base/error.h"
 #include "core/base/mapped_bytes.h"
@@ -188,16 +190,25 @@ void Entry::failed() {
 
 void set_step(std::int64_t step) { store(record().step, step); }
 void set_block(int block) { store(record().block, block); }
+/// Beside the record, which is this process's too.
+static std::function<void(Phase, bool)>& phase_watch() {
+  static std::function<void(Phase, bool)> watch;
+  return watch;
+}
+void watch_phases(std::function<void(Phase, bool)> watch) { phase_watch() = std::move(watch); }
+
 void set_phase(Phase phase) { store(record().phase, phase); }
 
 PhaseScope::PhaseScope(Phase phase, std::int64_t microbatch)
     : before_(load(record().phase)), microbatch_(load(record().microbatch)) {
   store(record().phase, phase);
   store(record().microbatch, static_cast<std::int32_t>(microbatch));
+  if (phase_watch()) phase_watch()(phase, /*begins=*/true);
 }
 
 PhaseScope::~PhaseScope() {
   if (std::uncaught_exceptions() > 0) return;
+  if (phase_watch()) phase_watch()(load(record().phase), /*begins=*/false);
   store(record().phase, before_);
   store(record().microbatch, microbatch_);
 }

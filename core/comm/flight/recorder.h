@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -71,6 +72,9 @@ class PhaseScope {
   std::int32_t microbatch_;
 };
 void set_phase(Phase phase);
+/// Calls `watch` at the begin and at the end of each PhaseScope that an exception does not end; null ends it. Not while
+/// another thread is in one.
+void watch_phases(std::function<void(Phase phase, bool begins)> watch);
 
 /// Operations of this process run on a device, whose own watchdog notices failures: any communication error is one.
 void note_device_operations();

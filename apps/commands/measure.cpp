@@ -1,0 +1,36 @@
+// The command that `trireme bench` starts for each layout and round.
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "apps/commands/commands.h"
+#include "apps/commands/load_config.h"
+#include "apps/commands/process.h"
+#include "apps/layouts.h"
+#include "apps/worker/ranks.h"
+#include "core/base/files/files.h"
+#include "core/base/json_text.h"
+#include "core/base/log.h"
+#include "core/setup/run_setup.h"
+#include "core/train/report/measurement.h"
+
+namespace trireme::apps {
+
+int run(const MeasureCommand& command) {
+  std::optional<train::RunSetup> setup;
+  return run_on_ranks(
+      [&](const LaunchInfo& info) {
+        auto config = command.layout.empty()
+                          ? load_config(command.config, command.set)
+                          : load_with_layout(command.config, command.set, parse_layout(command.layout));
+        const auto options = world_options(config);
+        tune_process(config, info);
+        setup = train::prepare_training(std::move(config), info, Log(info.rank));
+        return options;
+      },
+      [&](comm::World& world) {
+        const auto found = train::measure_steps(std::move(*setup), world, command.seconds);
+        if (world.rank() == 0) write_file(command.into, json_text(found));
+      });
+}
+
+}  // namespace trireme::apps

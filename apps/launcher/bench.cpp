@@ -1,0 +1,229 @@
+#include "apps/launcher/bench.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
+
+#include "apps/config_file.h"
+#include "apps/launcher/worker.h"
+#include "apps/layouts.h"
+#include "apps/report.h"
+#include "core/base/environment.h"
+#include "core/base/error.h"
+#include "core/base/json_parse.h"
+#include "core/base/json_text.h"
+#include "core/base/owned_folder.h"
+#include "core/base/text.h"
+
+namespace trireme::apps {
+namespace {
+
+using nlohmann::json;
+
+/// A layout, or a program of the user's, and what was measured of it.
+struct Candidate {
+  std::string name;
+  std::int64_t ranks = 1, threads = 0;  ///< threads of a rank; 0: its own choice
+  std::optional<Layout> layout{};       ///< unset: the file's own, or a program
+  bool is_program = false;
+  std::vector<double> steps{}, medians{};  ///< seconds of each step, and the median of each round
+  json last{};                             ///< the last round's (core/train/report/measurement.h)
+};
+
+/// @pre `values` is not empty. `at`: from 0 to 1
+double quantile(std::vector<double> values, double at) {
+  std::sort(values.begin(), values.end());
+  const double position = at * static_cast<double>(values.size() - 1);
+  const auto below = static_cast<std::size_t>(position);
+  const auto above = std::min(below + 1, values.size() - 1);
+  return values[below] + (position - static_cast<double>(below)) * (values[above] - values[below]);
+}
+
+/// How far the rounds' medians are apart, relative to the lowest.
+double spread_of(const Candidate& candidate) {
+  const auto [low, high] = std::minmax_element(candidate.medians.begin(), candidate.medians.end());
+  return *high / *low - 1;
+}
+
+/// The layouts to measure, else the file as it is. @throws ConfigError that names the layout
+std::vector<Candidate> candidates_of(const BenchCommand& command) {
+  std::vector<Candidate> out;
+  if (command.layouts.empty())
+    out.push_back({.name = command.config,
+                   .ranks = command.ranks.value_or(1),
+                   .threads = threads_of(read_config(command.config, command.set))});
+  else
+    for (auto& layout : parse_layouts(command.layouts)) {
+      try {
+        const auto threads = threads_of(table_with_layout(command.config, command.set, layout));
+        out.push_back({.name = layout.text, .ranks = layout.ranks(), .threads = threads, .layout = layout});
+      } catch (const ConfigError& error) {
+        blame(layout, command.set, error);
+      }
+    }
+  if (!command.against.empty()) out.push_back({.name = command.against, .is_program = true});
+  return out;
+}
+
+std::string content_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// The last line of the program's output that is a JSON object with step_s. @throws ConfigError when there is none
+json measured_by(const std::string& program, const std::string& output) {
+  json out;
+  for (const auto& line : text::split(output, '\n'))
+    if (auto parsed = parse_json_or_null(line); parsed.is_object() && parsed.contains("step_s"))
+      out = std::move(parsed);
+  const auto found = out.is_null() ? json() : out["step_s"];
+  const auto is_time = [](const json& value) { return value.is_number() && value.get<double>() > 0; };
+  if (is_time(found)) out["step_s"] = json::array({found});
+  if (!is_time(found) && !(found.is_array() && !found.empty() && std::all_of(found.begin(), found.end(), is_time)))
+    throw ConfigError(fmt::format(
+        "--against {}: it printed no line of JSON with \"step_s\", the seconds of a step or a list of them", program));
+  return out;
+}
+
+/// Measures a candidate once more. Returns how its ranks ended.
+RunEnd measure(Supervisor& supervisor, const BenchCommand& command, Candidate& candidate, const std::string& into,
+               double seconds) {
+  RunEnd end;
+  if (candidate.is_program) {
+    const auto script = fmt::format("{} >{}", command.against, text::shell_word(into));
+    end = supervisor.run(
+        {.program = {.path = "/bin/sh", .words = {"sh", "-c", script}, .environment = whole_environment()}});
+  } else {
+    std::vector<std::string> arguments{"measure", command.config, "--into",
+                                       into,      "--seconds",    fmt::format("{}", seconds)};
+    if (candidate.layout) arguments.insert(arguments.end(), {"--layout", candidate.layout->text});
+    for (const auto& set : command.set) arguments.insert(arguments.end(), {"--set", set});
+    end = run_ranks(supervisor, candidate.ranks, candidate.threads, arguments);
+  }
+  if (end.code != 0) return end;
+  candidate.last = candidate.is_program ? measured_by(command.against, content_of(into)) : parse_json(content_of(into));
+  const auto steps = candidate.last.at("step_s").get<std::vector<double>>();
+  candidate.steps.insert(candidate.steps.end(), steps.begin(), steps.end());
+  candidate.medians.push_back(quantile(steps, 0.5));
+  return end;
+}
+
+std::optional<double> number(const json& of, const char* key) {
+  const auto found = of.find(key);
+  return found != of.end() && found->is_number() ? std::optional(found->get<double>()) : std::nullopt;
+}
+
+json json_of(const Candidate& candidate) {
+  const double median = quantile(candidate.steps, 0.5);
+  json out = candidate.last;
+  out["name"] = candidate.name;
+  out["ranks"] = candidate.is_program ? json() : json(candidate.ranks);
+  out["steps"] = candidate.steps.size();
+  out["step_s"] = {{"median", median},
+                   {"p10", quantile(candidate.steps, 0.1)},
+                   {"p90", quantile(candidate.steps, 0.9)},
+                   {"rounds", candidate.medians},
+                   {"spread", spread_of(candidate)}};
+  const auto samples = number(out, "samples"), flops = number(out, "flops"), peak = number(out, "peak_flops");
+  if (samples) out["samples_per_s"] = *samples / median;
+  if (flops) out["flops_per_s"] = *flops / median;
+  if (flops && peak) out["mfu"] = *flops / median / *peak;
+  return out;
+}
+
+std::string name_of(const json& result) { return text::printable(result.at("name").get_ref<const std::string&>()); }
+
+using Rows = std::vector<std::vector<std::string>>;
+
+void print(const Rows& rows) {
+  std::vector<bool> right(rows.front().size(), true);
+  right.front() = false;
+  put(text::columns(rows, right) + "\n");
+}
+
+std::string times_text(std::optional<double> value, double factor, int digits) {
+  return value ? fmt::format("{:.{}f}", *value * factor, digits) : "-";
+}
+
+void print_steps(const std::vector<json>& results) {
+  Rows rows{{"step", "ranks", "median ms", "p10", "p90", "spread %", "/ first", "samples/s", "GFLOP/s", "MFU %",
+             "first step s"}};
+  const double first = results.front().at("step_s").at("median");
+  for (const auto& result : results) {
+    const auto& step = result.at("step_s");
+    rows.push_back({name_of(result), result.at("ranks").is_null() ? "-" : result.at("ranks").dump(),
+                    times_text(number(step, "median"), 1e3, 1), times_text(number(step, "p10"), 1e3, 1),
+                    times_text(number(step, "p90"), 1e3, 1), times_text(number(step, "spread"), 100, 1),
+                    times_text(number(step, "median"), 1 / first, 3), times_text(number(result, "samples_per_s"), 1, 1),
+                    times_text(number(result, "flops_per_s"), 1e-9, 1), times_text(number(result, "mfu"), 100, 1),
+                    times_text(number(result, "first_step_s"), 1, 2)});
+  }
+  print(rows);
+}
+
+/// A table of `key`'s numbers by their names, for the candidates that have them. `of`: the keys in order
+void print_parts(const std::vector<json>& results, const char* title, const char* key, std::vector<const char*> of,
+                 double factor) {
+  Rows rows{{title}};
+  rows.front().insert(rows.front().end(), of.begin(), of.end());
+  for (const auto& result : results) {
+    const auto parts = result.find(key);
+    if (parts == result.end() || !parts->is_object()) continue;
+    auto& row = rows.emplace_back(std::vector<std::string>{name_of(result)});
+    for (const auto* part : of) row.push_back(times_text(number(*parts, part), factor, 1));
+  }
+  if (rows.size() > 1) put("\n");
+  if (rows.size() > 1) print(rows);
+}
+
+}  // namespace
+
+int bench(const BenchCommand& command) {
+  auto candidates = candidates_of(command);
+  Supervisor supervisor;
+  std::vector<std::string> checking{"check-layouts", command.config, "--ranks",
+                                    std::to_string(command.ranks.value_or(1))};
+  if (!command.layouts.empty()) checking.insert(checking.end(), {"--layouts", command.layouts});
+  for (const auto& set : command.set) checking.insert(checking.end(), {"--set", set});
+  if (const auto checked = check(supervisor, checking); checked.code != 0) return checked.code;
+  const OwnedFolder folder(temporary_folder(), "trireme");
+  if (folder.path().empty())
+    throw ConfigError(fmt::format("{}: {}; set TMPDIR to a folder that can be written to", temporary_folder(),
+                                  std::strerror(folder.error())));
+  const int rounds = candidates.size() > 1 ? 2 : 1;
+  for (int round = 1; round <= rounds; ++round)
+    for (auto& candidate : candidates) {
+      if (!output_error().empty()) return 0;  // standard output is closed
+      const auto end = measure(supervisor, command, candidate, folder.path() + "/result",
+                               static_cast<double>(command.seconds) / rounds);
+      if (end.code != 0) return end.code;
+      if (command.json) continue;
+      put(fitted(fmt::format("round {} of {}: {}: {:.1f} ms a step", round, rounds, text::printable(candidate.name),
+                             1e3 * candidate.medians.back())) +
+          "\n");
+      std::fflush(stdout);
+    }
+  std::vector<json> results;
+  for (const auto& candidate : candidates) results.push_back(json_of(candidate));
+  if (command.json) {
+    put(json_text(json(results), 2) + "\n");
+    return 0;
+  }
+  put("\n");
+  print_steps(results);
+  print_parts(results, "ms of a step", "split", {"data", "forward", "backward", "optimizer", "communication", "other"},
+              1e3);
+  print_parts(results, "MiB of the fullest rank", "memory",
+              {"weights", "gradients", "optimizer", "average", "gathered", "activations", "peak", "process"},
+              1.0 / (1 << 20));
+  return 0;
+}
+
+}  // namespace trireme::apps

@@ -1,0 +1,27 @@
+// Measures the steps of a training that writes nothing: the work of `trireme bench`.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "core/comm/world.h"
+#include "core/setup/run_setup.h"
+
+namespace trireme::train {
+
+/// Trains for about `seconds` after the first steps, the same number of steps on every rank, without evaluations and
+/// checkpoints. On rank 0 the result; null on the others:
+///   set_up_s       until the model is boosted; first_step_s
+///   step_s         [seconds of each step], on rank 0. On a GPU the host launches them ahead; their mean is exact
+///   samples        of the global batch, mean over the steps
+///   flops, peak_flops      of a step, and of all ranks' devices in a second; null where they are not known
+///   split          seconds of a step, mean: {data, forward, backward, optimizer, communication, other}. On CPU ranks
+///                  communication is what the ranks waited for each other, and no part of the others; on a GPU it is
+///                  null, and a part of those that it delays there
+///   sent_bytes     of a step, by all ranks together (CommStats' wire bytes)
+///   memory         bytes of the rank that holds most: {weights, gradients, optimizer, average, gathered, activations,
+///                  peak, process}. activations: what remains of the peak of its tensors, communication buffers
+///                  included
+/// Collective. @throws Error of any kind
+nlohmann::json measure_steps(RunSetup setup, comm::World& world, double seconds);
+
+}  // namespace trireme::train
