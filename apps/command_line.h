@@ -128,6 +128,10 @@ struct RunsCommand {
   bool json = false;
 };
 /// Only the launcher executes it.
+struct TopCommand {
+  std::string run;
+};
+/// Only the launcher executes it.
 struct LaunchCommand {
   std::optional<std::int64_t> ranks;
   std::int64_t grace = 15;  ///< seconds that ranks have to end after a signal
@@ -144,7 +148,7 @@ using Command =
     std::variant<Answer, TrainCommand, EvalCommand, PredictCommand, GenerateCommand, VerifyCommand, RecordCommand,
                  CheckCommand, BenchCommand, MeasureCommand, LeavesCommand, PluginsCommand, ConfigCommand, EnvCommand,
                  CheckpointListCommand, CheckpointInspectCommand, CheckpointVerifyCommand, CheckpointExportCommand,
-                 CheckpointDiffCommand, InspectCommand, RunsCommand, LaunchCommand>;
+                 CheckpointDiffCommand, InspectCommand, RunsCommand, TopCommand, LaunchCommand>;
 
 /// @throws ConfigError that describes the error and names the --help that covers it.
 Command parse_command_line(int argc, const char* const* argv);

@@ -230,6 +230,11 @@ void add_runs(CLI::App& app, Parsed& out) {
   command.add_flag("--json", out.runs.json, kJsonHelp);
 }
 
+void add_top(CLI::App& app, Parsed& out) {
+  auto& command = *app.add_subcommand("top", "Show a run's numbers while it trains");
+  add_required(command, "RUN", out.top.run, "The folder of a run");
+}
+
 /// The usage of a command whose last arguments belong to another program; command_line.cpp takes them out.
 class LaunchFormatter : public CLI::Formatter {
   std::string make_usage(const CLI::App*, std::string name) const override {
@@ -264,6 +269,7 @@ void add_commands(CLI::App& app, Parsed& out) {
   add_checkpoint(app, out);
   add_inspect(app, out);
   add_runs(app, out);
+  add_top(app, out);
   add_data(app, out);
   app.add_subcommand("plugins", "List the plugins and their options")
       ->add_option("PLUGIN", out.plugins.plugins, "The name of a plugin, or the path of a .so; default: all plugins")

@@ -32,6 +32,7 @@ struct Parsed {
   CheckpointDiffCommand diff;
   InspectCommand inspect;
   RunsCommand runs;
+  TopCommand top;
   LaunchCommand launch;
 };
 

@@ -211,6 +211,7 @@ Command finish(CLI::App& app, Parsed& parsed) {
   if (app.got_subcommand("checkpoint")) return finish_checkpoint(app, parsed);
   if (app.got_subcommand("inspect")) return parsed.inspect;
   if (app.got_subcommand("runs")) return parsed.runs;
+  if (app.got_subcommand("top")) return parsed.top;
   if (app.got_subcommand("plugins")) return parsed.plugins;
   if (app.got_subcommand("env")) return EnvCommand{};
   if (app.got_subcommand("launch")) return finish_launch(app, parsed.launch);

@@ -23,6 +23,7 @@
 #include "apps/launcher/worker.h"
 #include "apps/report.h"
 #include "apps/runs/list_runs.h"
+#include "apps/runs/top.h"
 #include "core/base/environment.h"
 #include "core/base/error.h"
 #include "core/launch/launch_info.h"
@@ -100,6 +101,7 @@ int run(const Command& command, const LaunchInfo& info, const std::vector<std::s
   if (const auto* ranks = std::get_if<LaunchCommand>(&command)) return check_output(launch(*ranks));
   signal(SIGPIPE, SIG_DFL);
   if (const auto* runs = std::get_if<RunsCommand>(&command)) return check_output(list_runs(*runs));
+  if (const auto* shown = std::get_if<TopCommand>(&command)) return check_output(top(*shown));
   if (const auto* predict = std::get_if<PredictCommand>(&command))
     return start(predict->config, predict->set, std::nullopt, arguments);
   if (const auto* generate = std::get_if<GenerateCommand>(&command); generate != nullptr && !generate->config.empty())

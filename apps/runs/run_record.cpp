@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -70,36 +71,49 @@ bool is_run(const std::string& dir) {
          fs::is_regular_file(fs::path(dir) / "config.toml", none);
 }
 
-RunRecord read_run(const std::string& dir, const std::function<void(const json&)>& each) {
-  RunRecord run{.dir = dir};
-  const auto path = dir + "/" + kMetrics;
-  std::ifstream lines(path, std::ios::binary);
-  if (!lines) throw CheckpointError(path + ": cannot be read");
-  std::string last_event;
-  for (std::string text; std::getline(lines, text);) {
-    const auto line = parse_json_or_null(text);
-    if (!line.is_object()) continue;  // the last one of a run that was killed, or is being written
-    run.times.add(line);
-    const auto event = value<std::string>(line, "event", "");
-    if (event == train::kStartEvent) take_start(run, line);
-    if (!event.empty()) last_event = event;
-    if (value<std::string>(line, "kind", "") == "step") run.step = value<std::int64_t>(line, "step", run.step);
-    if (value(line, "best", false)) {
-      const auto found = line.find(run.best_by);
-      if (found != line.end() && found->is_number()) run.best = found->get<double>();
-    }
-    if (each) each(line);
+RunReader::RunReader(std::string dir, EachLine each) : each_(std::move(each)) { run_.dir = std::move(dir); }
+
+void RunReader::take(const json& line) {
+  run_.times.add(line);
+  const auto event = value<std::string>(line, "event", "");
+  if (event == train::kStartEvent) take_start(run_, line);
+  if (!event.empty()) last_event_ = event;
+  if (value<std::string>(line, "kind", "") == "step") run_.step = value<std::int64_t>(line, "step", run_.step);
+  if (value(line, "best", false)) {
+    const auto found = line.find(run_.best_by);
+    if (found != line.end() && found->is_number()) run_.best = found->get<double>();
   }
-  std::ifstream file(dir + "/summary.json", std::ios::binary);
-  const auto summary = parse_json_or_null(std::string{std::istreambuf_iterator<char>(file), {}});
-  if (is_locked(dir))
-    run.state = RunState::running;
-  else if (summary.is_object())
-    run.state = value(summary, "finished", false) ? RunState::finished : RunState::stopped;
-  else if (last_event == "stop")
-    run.state = RunState::stopped;
-  return run;
+  if (each_) each_(line);
 }
+
+const RunRecord& RunReader::read() {
+  const auto path = run_.dir + "/" + kMetrics;
+  std::ifstream lines(path, std::ios::binary);
+  struct stat file {};
+  if (!lines || ::stat(path.c_str(), &file) != 0) throw CheckpointError(path + ": cannot be read");
+  if (file.st_ino != file_ || file.st_size < position_) {
+    run_ = RunRecord{.dir = run_.dir};
+    position_ = 0;
+    last_event_.clear();
+    file_ = file.st_ino;
+  }
+  lines.seekg(position_);
+  for (std::string text; std::getline(lines, text) && !lines.eof();) {  // the last one may be in the writing
+    position_ += static_cast<std::int64_t>(text.size()) + 1;
+    if (const auto line = parse_json_or_null(text); line.is_object()) take(line);
+  }
+  std::ifstream result(run_.dir + "/summary.json", std::ios::binary);
+  const auto summary = parse_json_or_null(std::string{std::istreambuf_iterator<char>(result), {}});
+  if (is_locked(run_.dir))
+    run_.state = RunState::running;
+  else if (summary.is_object())
+    run_.state = value(summary, "finished", false) ? RunState::finished : RunState::stopped;
+  else
+    run_.state = last_event_ == "stop" ? RunState::stopped : RunState::died;
+  return run_;
+}
+
+RunRecord read_run(const std::string& dir, const EachLine& each) { return RunReader(dir, each).read(); }
 
 std::vector<std::string> runs_in(const std::string& dir) {
   constexpr int kDeepest = 8;

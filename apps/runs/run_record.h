@@ -32,9 +32,30 @@ struct RunRecord {
   train::RunTimes times{};
 };
 
-/// Reads the run in `dir`. `each`: called with each line of metrics.jsonl that is an object, in order; null: nothing.
-/// @pre is_run(dir). @throws CheckpointError when metrics.jsonl cannot be read
-RunRecord read_run(const std::string& dir, const std::function<void(const nlohmann::json&)>& each = nullptr);
+/// Called with each line of metrics.jsonl that is an object, in order.
+using EachLine = std::function<void(const nlohmann::json& line)>;
+
+/// Reads a run again and again, of which it parses each line once. A start that goes on from an earlier step writes the
+/// file anew, which is then read from its begin.
+class RunReader {
+ public:
+  /// `each`: null: nothing is called. @pre is_run(dir)
+  explicit RunReader(std::string dir, EachLine each = nullptr);
+  /// What the folder says now. @throws CheckpointError when metrics.jsonl cannot be read
+  const RunRecord& read();
+
+ private:
+  void take(const nlohmann::json& line);
+
+  RunRecord run_;
+  EachLine each_;
+  std::int64_t position_ = 0;  ///< in metrics.jsonl, after the last whole line
+  std::uint64_t file_ = 0;     ///< its inode
+  std::string last_event_{};
+};
+
+/// The same once. @throws CheckpointError
+RunRecord read_run(const std::string& dir, const EachLine& each = nullptr);
 bool is_run(const std::string& dir);
 /// The run folders in `dir` and its subfolders, or `dir` itself if it is one; by path.
 std::vector<std::string> runs_in(const std::string& dir);

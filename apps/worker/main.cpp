@@ -23,6 +23,12 @@ namespace {
   _exit(1);
 }
 
+/// The commands that the launcher executes itself.
+template <class Chosen>
+constexpr bool kIsLaunchers =
+    std::is_same_v<Chosen, VerifyCommand> || std::is_same_v<Chosen, BenchCommand> ||
+    std::is_same_v<Chosen, LaunchCommand> || std::is_same_v<Chosen, RunsCommand> || std::is_same_v<Chosen, TopCommand>;
+
 int run_command(int argc, char** argv) {
   const auto command = parse_command_line(argc, argv);
   return std::visit(
@@ -31,8 +37,7 @@ int run_command(int argc, char** argv) {
         if constexpr (std::is_same_v<Chosen, Answer>) {
           put(fitted(chosen.text));
           return check_output(0);
-        } else if constexpr (std::is_same_v<Chosen, VerifyCommand> || std::is_same_v<Chosen, LaunchCommand> ||
-                             std::is_same_v<Chosen, RunsCommand> || std::is_same_v<Chosen, BenchCommand>) {
+        } else if constexpr (kIsLaunchers<Chosen>) {
           throw ConfigError("this is a command of trireme, not of its worker");
           return 0;
         } else if constexpr (std::is_same_v<Chosen, TrainCommand>) {

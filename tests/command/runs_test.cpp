@@ -31,6 +31,10 @@ TEST(Runs, AreListedWithTheirStates) {
                                                  content_of(metrics).find("\"kind\":\"step\"") != std::string::npos;
                                         }));
                                         EXPECT_EQ(listed(root).at(name).at("state"), "running");
+                                        const auto shown = run_process({TRIREME_COMMAND, "top", root + "/" + name});
+                                        EXPECT_EQ(shown.code, 0) << shown.err;
+                                        EXPECT_NE(shown.out.find(name + ": running, "), std::string::npos) << shown.out;
+                                        EXPECT_NE(shown.out.find("\ntrain "), std::string::npos) << shown.out;
                                         kill(process, signal);
                                       }});
     EXPECT_NE(result.code, 0);
@@ -52,6 +56,14 @@ TEST(Runs, AreListedWithTheirStates) {
   EXPECT_EQ(run.at("best"), json_of(root + "/deep/er/done/summary.json").at("best").at("validation_accuracy"));
   EXPECT_TRUE(runs.at("died").at("best").is_null());
 
+  for (const int columns : {0, 40}) {
+    const auto shown = run_process({TRIREME_COMMAND, "top", root + "/deep/er/done"}, {.columns = columns});
+    EXPECT_EQ(shown.code, 0) << shown.err;
+    for (const auto* label : {"run ", "ranks ", "step ", "train ", "speed ", "valid ", "saved ", "goodput "})
+      EXPECT_NE(("\n" + shown.out).find(std::string("\n") + label), std::string::npos) << label << shown.out;
+    for (const auto& line : lines_of(shown.out)) EXPECT_TRUE(columns == 0 || line.size() <= 41) << line;
+  }
+
   // The table has the newest run first.
   const auto table = run_process({TRIREME_COMMAND, "runs"}, {.folder = done.folder.path()});
   EXPECT_EQ(table.code, 0) << table.err;
@@ -67,6 +79,7 @@ TEST(Runs, AFolderWithoutRunsIsRefused) {
   const TemporaryFolder folder;
   expect_only_refusal(run_process({TRIREME_COMMAND, "runs", folder.path()}), 2, "neither a run nor a folder with runs");
   expect_only_refusal(run_process({TRIREME_COMMAND, "runs", folder.path() + "/none"}), 2, "no such folder");
+  expect_only_refusal(run_process({TRIREME_COMMAND, "top", folder.path()}), 2, "no run folder");
 }
 
 }  // namespace
