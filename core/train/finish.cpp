@@ -108,7 +108,7 @@ RunResult finish(RunContext& run, std::chrono::steady_clock::time_point begin, s
     result.stopped_by = run.state.at.global_step >= setup.batch.steps ? "train.max_steps" : run.stopped_by;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   result.times = run.folder->times();
-  result.times.end = unix_seconds();
+  if (result.times.begin > 0) result.times.end = unix_seconds();
   const auto skipped = skipped_samples(setup.data, run.world);
   result.skipped_samples = skipped.distinct;
   result.skipped_by_rank = skipped.by_rank;
