@@ -44,7 +44,9 @@ jobs=$(jobs_here)
 [ "$jobs" -ge 2 ] || jobs=2
 failures=()
 for kind in busy quiet; do
+  at_once=$jobs
   if [ $kind = busy ]; then
+    at_once=$((2 * jobs))  # so that the tests get most of the cores beside the loops
     for ((core = 0; core < $(nproc); ++core)); do
       while :; do :; done &
       loops+=($!)
@@ -54,7 +56,7 @@ for kind in busy quiet; do
   fi
   for ((round = 1; round <= times; ++round)); do
     log=$logs/$kind-$round
-    if ctest --test-dir "$build" -LE 'long|time|gpu' -j "$jobs" --output-on-failure --no-tests=error \
+    if ctest --test-dir "$build" -LE 'long|time|gpu' -j "$at_once" --output-on-failure --no-tests=error \
       --output-junit "$log.xml" "${arguments[@]}" >"$log.log" 2>&1 </dev/null; then
       say "$kind, round $round of $times: passed"
       continue
