@@ -114,6 +114,12 @@ struct RunsCommand {
   bool json = false;
 };
 /// Only the launcher executes it.
+struct PlotCommand {
+  std::vector<std::string> runs;     ///< runs, and folders with runs
+  std::string out;                   ///< ends in .html, with a chart in .svg
+  std::optional<std::string> chart;  ///< unset: the page with all of them
+};
+/// Only the launcher executes it.
 struct LaunchCommand {
   std::optional<std::int64_t> ranks;
   std::int64_t grace = 15;  ///< seconds that ranks have to end after a signal
@@ -130,7 +136,7 @@ using Command =
     std::variant<Answer, TrainCommand, EvalCommand, PredictCommand, GenerateCommand, VerifyCommand, RecordCommand,
                  CheckCommand, LeavesCommand, PluginsCommand, ConfigCommand, EnvCommand, CheckpointListCommand,
                  CheckpointInspectCommand, CheckpointVerifyCommand, CheckpointExportCommand, CheckpointDiffCommand,
-                 InspectCommand, RunsCommand, LaunchCommand>;
+                 InspectCommand, RunsCommand, PlotCommand, LaunchCommand>;
 
 /// @throws ConfigError that describes the error and names the --help that covers it.
 Command parse_command_line(int argc, const char* const* argv);

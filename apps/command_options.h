@@ -30,6 +30,7 @@ struct Parsed {
   CheckpointDiffCommand diff;
   InspectCommand inspect;
   RunsCommand runs;
+  PlotCommand plot;
   LaunchCommand launch;
 };
 

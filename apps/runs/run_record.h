@@ -31,6 +31,8 @@ struct RunRecord {
   std::optional<double> best{};
   train::RunTimes times{};
 };
+/// "accuracy 94.1 %", "loss 2.31"; "-" while none is known.
+std::string best_text(const RunRecord& run);
 
 /// Reads the run in `dir`. `each`: called with each line of metrics.jsonl that is an object, in order; null: nothing.
 /// @pre is_run(dir). @throws CheckpointError when metrics.jsonl cannot be read
@@ -38,5 +40,7 @@ RunRecord read_run(const std::string& dir, const std::function<void(const nlohma
 bool is_run(const std::string& dir);
 /// The run folders in `dir` and its subfolders, or `dir` itself if it is one; by path.
 std::vector<std::string> runs_in(const std::string& dir);
+/// The same. @throws ConfigError when there is none
+std::vector<std::string> find_runs(const std::string& dir);
 
 }  // namespace trireme::apps

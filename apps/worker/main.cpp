@@ -32,7 +32,7 @@ int run_command(int argc, char** argv) {
           put(fitted(chosen.text));
           return check_output(0);
         } else if constexpr (std::is_same_v<Chosen, VerifyCommand> || std::is_same_v<Chosen, LaunchCommand> ||
-                             std::is_same_v<Chosen, RunsCommand>) {
+                             std::is_same_v<Chosen, RunsCommand> || std::is_same_v<Chosen, PlotCommand>) {
           throw ConfigError("this is a command of trireme, not of its worker");
           return 0;
         } else if constexpr (std::is_same_v<Chosen, TrainCommand>) {
