@@ -25,6 +25,7 @@ constexpr const char* kFooter = R"(Examples:
   trireme verify configs/leaves_vit.toml --layouts "dp=1; dp=2; tp=2; dp=2,tp=2,zero=2"
   trireme launch -n 4 ./program
   mpirun -n 8 --host node1:4,node2:4 trireme train configs/leaves_vit.toml
+  trireme plot runs
   trireme checkpoint ls runs/leaves_vit
   trireme checkpoint export runs/leaves_vit --to exported --dtype bf16
   trireme config configs/leaves_vit.toml --print

@@ -132,6 +132,12 @@ struct TopCommand {
   std::string run;
 };
 /// Only the launcher executes it.
+struct PlotCommand {
+  std::vector<std::string> runs;     ///< runs, and folders with runs
+  std::string out;                   ///< ends in .html, with a chart in .svg
+  std::optional<std::string> chart;  ///< unset: the page with all of them
+};
+/// Only the launcher executes it.
 struct LaunchCommand {
   std::optional<std::int64_t> ranks;
   std::int64_t grace = 15;  ///< seconds that ranks have to end after a signal
@@ -148,7 +154,7 @@ using Command =
     std::variant<Answer, TrainCommand, EvalCommand, PredictCommand, GenerateCommand, VerifyCommand, RecordCommand,
                  CheckCommand, BenchCommand, MeasureCommand, LeavesCommand, PluginsCommand, ConfigCommand, EnvCommand,
                  CheckpointListCommand, CheckpointInspectCommand, CheckpointVerifyCommand, CheckpointExportCommand,
-                 CheckpointDiffCommand, InspectCommand, RunsCommand, TopCommand, LaunchCommand>;
+                 CheckpointDiffCommand, InspectCommand, RunsCommand, TopCommand, PlotCommand, LaunchCommand>;
 
 /// @throws ConfigError that describes the error and names the --help that covers it.
 Command parse_command_line(int argc, const char* const* argv);

@@ -235,6 +235,16 @@ void add_top(CLI::App& app, Parsed& out) {
   add_required(command, "RUN", out.top.run, "The folder of a run");
 }
 
+void add_plot(CLI::App& app, Parsed& out) {
+  auto& command = *app.add_subcommand("plot", "Draw runs: charts of one or several, compared, in one HTML file");
+  add_required(command, "RUN", out.plot.runs, "Runs, and folders with runs in them or below them");
+  add(command, "--out FILE", out.plot.out,
+      "The file, which is replaced; default: plot.html, with --chart plot.svg, in the working directory");
+  add(command, "--chart NAME", out.plot.chart,
+      "Draw only this chart, as SVG: loss, validation_loss, lr, grad_norm, throughput, or a validation metric such as "
+      "accuracy");
+}
+
 /// The usage of a command whose last arguments belong to another program; command_line.cpp takes them out.
 class LaunchFormatter : public CLI::Formatter {
   std::string make_usage(const CLI::App*, std::string name) const override {
@@ -270,6 +280,7 @@ void add_commands(CLI::App& app, Parsed& out) {
   add_inspect(app, out);
   add_runs(app, out);
   add_top(app, out);
+  add_plot(app, out);
   add_data(app, out);
   app.add_subcommand("plugins", "List the plugins and their options")
       ->add_option("PLUGIN", out.plugins.plugins, "The name of a plugin, or the path of a .so; default: all plugins")

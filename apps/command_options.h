@@ -33,6 +33,7 @@ struct Parsed {
   InspectCommand inspect;
   RunsCommand runs;
   TopCommand top;
+  PlotCommand plot;
   LaunchCommand launch;
 };
 

@@ -170,6 +170,16 @@ Command finish_train(CLI::App& app, Parsed& parsed) {
   return parsed.train;
 }
 
+/// Without the rule about names, `--out run.toml` would replace the user's file.
+Command finish_plot(CLI::App& app, PlotCommand& plot) {
+  const bool is_page = !plot.chart;
+  if (app.get_subcommand("plot")->count("--out") == 0) plot.out = is_page ? "plot.html" : "plot.svg";
+  if (!plot.out.ends_with(is_page ? ".html" : ".svg"))
+    refuse(app, fmt::format("--out {}: the name of {} must end in {}", plot.out, is_page ? "the page" : "one chart",
+                            is_page ? ".html, or add --chart NAME for one chart as SVG" : ".svg"));
+  return plot;
+}
+
 }  // namespace
 
 Command finish(CLI::App& app, Parsed& parsed) {
@@ -212,6 +222,7 @@ Command finish(CLI::App& app, Parsed& parsed) {
   if (app.got_subcommand("inspect")) return parsed.inspect;
   if (app.got_subcommand("runs")) return parsed.runs;
   if (app.got_subcommand("top")) return parsed.top;
+  if (app.got_subcommand("plot")) return finish_plot(app, parsed.plot);
   if (app.got_subcommand("plugins")) return parsed.plugins;
   if (app.got_subcommand("env")) return EnvCommand{};
   if (app.got_subcommand("launch")) return finish_launch(app, parsed.launch);

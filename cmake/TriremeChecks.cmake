@@ -14,7 +14,7 @@ trireme_add_check(checks ${Python3_EXECUTABLE} tests/lint/checks_test.py)
 trireme_add_check(scripts bash -n scripts/common.sh scripts/setup.sh scripts/format.sh scripts/check_config_page.sh
   scripts/bundle.sh scripts/check_fresh.sh tests/install/bundle.sh tests/install/configure.sh
   tests/install/consume.sh tests/install/gpu_check.sh scripts/fuzz.sh scripts/stress_tests.sh
-  scripts/gpu_check.sh scripts/gpu_check_sections.sh quickstart.sh test.sh .ci/run)
+  scripts/check_plot.sh scripts/gpu_check.sh scripts/gpu_check_sections.sh quickstart.sh test.sh .ci/run)
 
 # The machine code of our kernels. LibTorch's Python package brings triton, which has the tool too.
 find_program(TRIREME_CUOBJDUMP cuobjdump HINTS ${CUDAToolkit_BIN_DIR} ${TORCH_INSTALL_PREFIX}/../triton/backends/nvidia/bin)

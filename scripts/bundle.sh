@@ -92,6 +92,7 @@ package_of() { { dpkg -S "$1" || dpkg -S "${1#/usr}"; } 2>/dev/null | head -n 1 
 {
   needed | awk '{print $2}'
   printf '%s\n' "$(ompi bindir)/mpirun" /usr/include/nlohmann/json.hpp /usr/include/CLI/CLI.hpp /usr/include/toml++/toml.h
+  [ ! -e "$tree/share/trireme/plot/chart.min.js" ] || sed -n 's/^TRIREME_CHART_JS:FILEPATH=//p' "$build/CMakeCache.txt"
 } | xargs readlink -f | sort -u >"$work/copied"
 while read -r file; do
   package=$(package_of "$file") || { say "$file belongs to no package: its licence is not known"; exit 1; }

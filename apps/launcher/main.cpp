@@ -21,6 +21,7 @@
 #include "apps/launcher/restarts.h"
 #include "apps/launcher/verify.h"
 #include "apps/launcher/worker.h"
+#include "apps/plot/plot_command.h"
 #include "apps/report.h"
 #include "apps/runs/list_runs.h"
 #include "apps/runs/top.h"
@@ -102,6 +103,7 @@ int run(const Command& command, const LaunchInfo& info, const std::vector<std::s
   signal(SIGPIPE, SIG_DFL);
   if (const auto* runs = std::get_if<RunsCommand>(&command)) return check_output(list_runs(*runs));
   if (const auto* shown = std::get_if<TopCommand>(&command)) return check_output(top(*shown));
+  if (const auto* plot = std::get_if<PlotCommand>(&command)) return check_output(plot_runs(*plot));
   if (const auto* predict = std::get_if<PredictCommand>(&command))
     return start(predict->config, predict->set, std::nullopt, arguments);
   if (const auto* generate = std::get_if<GenerateCommand>(&command); generate != nullptr && !generate->config.empty())

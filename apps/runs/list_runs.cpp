@@ -3,14 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "apps/report.h"
 #include "apps/runs/run_record.h"
 #include "core/base/clock.h"
-#include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 
@@ -25,12 +23,6 @@ std::string age_text(double seconds) {
   if (seconds < 100 * 60) return fmt::format("{:.0f} min", seconds / 60);
   if (seconds < 48 * 3600) return fmt::format("{:.0f} h", seconds / 3600);
   return fmt::format("{:.0f} days", seconds / 86400);
-}
-
-std::string best_text(const RunRecord& run) {
-  if (!run.best) return "-";
-  return run.is_fraction ? fmt::format("{} {:.1f} %", run.best_by, 100 * *run.best)
-                         : fmt::format("{} {:.4g}", run.best_by, *run.best);
 }
 
 std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
@@ -53,14 +45,8 @@ json json_of(const RunRecord& run, double now) {
 }  // namespace
 
 int list_runs(const RunsCommand& command) {
-  std::error_code none;
-  if (!std::filesystem::is_directory(command.dir, none))
-    throw ConfigError(command.dir + ": no such folder; name one with runs in it, or a run");
   std::vector<RunRecord> runs;
-  for (const auto& dir : runs_in(command.dir)) runs.push_back(read_run(dir));
-  if (runs.empty())
-    throw ConfigError(command.dir +
-                      ": neither a run nor a folder with runs; each has a config.toml and a metrics.jsonl");
+  for (const auto& dir : find_runs(command.dir)) runs.push_back(read_run(dir));
   std::stable_sort(runs.begin(), runs.end(),
                    [](const RunRecord& a, const RunRecord& b) { return a.times.end > b.times.end; });
   const double now = unix_seconds();

@@ -65,6 +65,12 @@ const char* name_of(RunState state) {
   return "";
 }
 
+std::string best_text(const RunRecord& run) {
+  if (!run.best) return "-";
+  return run.is_fraction ? fmt::format("{} {:.1f} %", run.best_by, 100 * *run.best)
+                         : fmt::format("{} {:.4g}", run.best_by, *run.best);
+}
+
 bool is_run(const std::string& dir) {
   std::error_code none;
   return fs::is_regular_file(fs::path(dir) / kMetrics, none) &&
@@ -129,6 +135,15 @@ std::vector<std::string> runs_in(const std::string& dir) {
     if (found || at.depth() >= kDeepest) at.disable_recursion_pending();
   }
   std::sort(out.begin(), out.end());
+  return out;
+}
+
+std::vector<std::string> find_runs(const std::string& dir) {
+  std::error_code none;
+  if (!fs::is_directory(dir, none)) throw ConfigError(dir + ": no such folder; name one with runs in it, or a run");
+  auto out = runs_in(dir);
+  if (out.empty())
+    throw ConfigError(dir + ": neither a run nor a folder with runs; each has a config.toml and a metrics.jsonl");
   return out;
 }
 

@@ -31,6 +31,8 @@ struct RunRecord {
   std::optional<double> best{};
   train::RunTimes times{};
 };
+/// "accuracy 94.1 %", "loss 2.31"; "-" while none is known.
+std::string best_text(const RunRecord& run);
 
 /// Called with each line of metrics.jsonl that is an object, in order.
 using EachLine = std::function<void(const nlohmann::json& line)>;
@@ -59,5 +61,7 @@ RunRecord read_run(const std::string& dir, const EachLine& each = nullptr);
 bool is_run(const std::string& dir);
 /// The run folders in `dir` and its subfolders, or `dir` itself if it is one; by path.
 std::vector<std::string> runs_in(const std::string& dir);
+/// The same. @throws ConfigError when there is none
+std::vector<std::string> find_runs(const std::string& dir);
 
 }  // namespace trireme::apps

@@ -25,9 +25,9 @@ namespace {
 
 /// The commands that the launcher executes itself.
 template <class Chosen>
-constexpr bool kIsLaunchers =
-    std::is_same_v<Chosen, VerifyCommand> || std::is_same_v<Chosen, BenchCommand> ||
-    std::is_same_v<Chosen, LaunchCommand> || std::is_same_v<Chosen, RunsCommand> || std::is_same_v<Chosen, TopCommand>;
+constexpr bool kIsLaunchers = std::is_same_v<Chosen, VerifyCommand> || std::is_same_v<Chosen, BenchCommand> ||
+                              std::is_same_v<Chosen, LaunchCommand> || std::is_same_v<Chosen, RunsCommand> ||
+                              std::is_same_v<Chosen, TopCommand> || std::is_same_v<Chosen, PlotCommand>;
 
 int run_command(int argc, char** argv) {
   const auto command = parse_command_line(argc, argv);

@@ -15,7 +15,7 @@ cd "$work"
 cmake -E tar xf "trireme-$version-linux-x86_64.tar.zst"
 mv "trireme-$version-linux-x86_64" moved
 for path in bin/trireme share/trireme/configs/leaves_vit.toml include/trireme/core/booster/booster.h \
-  lib/cmake/Trireme/TriremeConfig.cmake lib/trireme/plugins/gemini.so lib/trireme/openmpi/bin/mpirun; do
+  lib/cmake/Trireme/TriremeConfig.cmake share/trireme/plot/chart.min.js lib/trireme/plugins/gemini.so lib/trireme/openmpi/bin/mpirun; do
   [ -e "moved/$path" ] || { echo "not in the bundle: $path"; exit 1; }
 done
 
@@ -32,10 +32,11 @@ PATH=/usr/bin:/bin moved/bin/trireme train moved/share/trireme/configs/leaves_vi
   --set data.images=120 --set run.dir="$work/run" 2>&1 | tee trained.txt
 grep -q 'shared memory · 2 ranks' trained.txt
 moved/bin/trireme eval run
+moved/bin/trireme plot run
 moved/bin/trireme verify moved/share/trireme/configs/leaves_vit.toml --layouts 'dp=1; dp=2' --set data.images=60 | tee verified.txt
 grep -q 'same' verified.txt
 [ -f moved/docs/errors.md ] && [ -d moved/examples/own_loop ] || { echo "no documents"; exit 1; }
-for package in libopenmpi3 openmpi-bin libturbojpeg0 libpng16-16 libcsv3 libicu72 libpmix2 libhwloc15 libcli11-dev; do
+for package in libopenmpi3 openmpi-bin libturbojpeg0 libpng16-16 libcsv3 libicu72 libpmix2 libhwloc15 libcli11-dev libjs-chart.js; do
   [ -s "moved/share/doc/third_party/$package/copyright" ] || { echo "no licence of $package"; exit 1; }
 done
 [ ! -e moved/libexec/trireme/tests ] && [ ! -e moved/share/trireme/gpu_check.sh ] || { echo "programs of the GPU check are in the bundle"; exit 1; }
