@@ -14,7 +14,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "core/comm/engine/engine.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 #include "core/comm/transport.h"
 #include "tests/ranks/comm_test.h"
 #include "tests/ranks/own_wire.h"
@@ -231,13 +231,12 @@ TEST(Text, is_gathered_to_one_rank_or_all_and_broadcast_from_any) {
     const auto said = [](int world_rank) { return std::string(static_cast<std::size_t>(world_rank * 7), 'y'); };
     std::vector<std::string> all;
     for (const int r : group.ranks()) all.push_back(said(r));
-    EXPECT_EQ(comm::all_gather_text(group, world().device(), said(world().rank())), all);
-    EXPECT_EQ(comm::gather_text(group, world().device(), said(world().rank())),
-              group.rank() == 0 ? all : std::vector<std::string>());
+    EXPECT_EQ(comm::all_gather_text(group, said(world().rank())), all);
+    EXPECT_EQ(comm::gather_text(group, said(world().rank())), group.rank() == 0 ? all : std::vector<std::string>());
     for (int root = 0; root < group.size(); ++root)
-      EXPECT_EQ(comm::broadcast_text(group, world().device(), "from " + std::to_string(world().rank()), root),
+      EXPECT_EQ(comm::broadcast_text(group, "from " + std::to_string(world().rank()), root),
                 "from " + std::to_string(group.ranks()[static_cast<std::size_t>(root)]));
-    EXPECT_EQ(comm::broadcast_text(group, world().device(), ""), "");
+    EXPECT_EQ(comm::broadcast_text(group, ""), "");
   }
 }
 
