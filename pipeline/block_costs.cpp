@@ -7,7 +7,6 @@
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <ATen/ops/tensor.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <torch/csrc/autograd/autograd.h>
 
@@ -20,6 +19,7 @@
 #include <string>
 #include <utility>
 
+#include "core/comm/host_values.h"
 #include "core/nn/autograd/flops.h"
 #include "core/nn/autograd/generator_state.h"
 #include "core/nn/block.h"
@@ -120,15 +120,6 @@ nn::NamedTensors inputs_like(const nn::NamedTensors& example, const ProfileConfi
   return inputs;
 }
 
-/// Sums costs over the ranks: stages must be the same on every rank, but a user's own blocks may behave differently.
-std::vector<double> summed(const std::vector<double>& costs, c10::Device device, const comm::Group& everyone) {
-  auto sum = at::tensor(costs, at::kDouble).to(everyone.size() > 1 ? device : at::Device(at::kCPU));
-  everyone.all_reduce(sum);
-  sum = sum.cpu();
-  const auto* values = sum.const_data_ptr<double>();
-  return {values, values + costs.size()};
-}
-
 struct BlockProfile {
   nn::Tensors outputs;
   double cost;
@@ -155,7 +146,8 @@ std::vector<double> profile_blocks(nn::Model& model, const nn::NamedTensors& exa
                   costs.push_back(profile.cost);
                   return std::move(profile.outputs);
                 });
-  return summed(costs, config.device, everyone);
+  // Stages must be the same on every rank, but a user's own blocks may behave differently.
+  return comm::reduce_values(everyone, costs, comm::ReduceOp::sum);
 }
 
 }  // namespace

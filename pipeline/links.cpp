@@ -135,13 +135,12 @@ void Links::send_spec(int peer, const Boundary& boundary) {
   }
   TRIREME_CHECK(encoded.size() <= kMaxSpecIntegers, "{} tensors are too many between two stages", boundary.size());
   encoded.resize(kMaxSpecIntegers);
-  to(peer).send(at::tensor(encoded, at::kLong).to(device_), peer);
+  to(peer).send(at::tensor(encoded, at::kLong), peer);
 }
 
 Boundary Links::recv_spec(int peer) {
-  auto message = at::zeros({kMaxSpecIntegers}, at::TensorOptions(at::kLong).device(device_));
+  const auto message = at::zeros({kMaxSpecIntegers}, at::kLong);
   from(peer).recv(message, peer);
-  message = message.cpu();
   const auto* next = message.const_data_ptr<std::int64_t>();
   Boundary out(static_cast<std::size_t>(*next++));
   for (auto& spec : out) {

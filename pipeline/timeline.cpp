@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/json_parse.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 #include "core/pipeline/picture.h"
 #include "core/pipeline/schedules.h"
 
@@ -14,12 +14,12 @@ namespace trireme::pipeline {
 namespace {
 
 /// Gathers the events of all ranks on rank 0 of the pipeline: events[r] are those of rank r. Empty on the others.
-std::vector<std::vector<Event>> gather(const std::vector<Event>& mine, const comm::Group& line, c10::Device device) {
+std::vector<std::vector<Event>> gather(const std::vector<Event>& mine, const comm::Group& line) {
   auto entries = nlohmann::json::array();
   for (const auto& [action, stage, begin, end] : mine)
     entries.push_back({static_cast<int>(action.op), action.chunk, action.microbatch, stage, begin, end});
   std::vector<std::vector<Event>> all;
-  for (const auto& text : comm::gather_text(line, device, entries.dump())) {
+  for (const auto& text : comm::gather_text(line, entries.dump())) {
     auto& events = all.emplace_back();
     for (const auto& e : parse_json(text))
       events.push_back({{static_cast<Op>(e.at(0).get<int>()), e.at(1), e.at(2)}, e.at(3), e.at(4), e.at(5)});
@@ -50,9 +50,8 @@ std::string describe(const Event& event) {
   return fmt::format("{} of microbatch {}, stage {}", name(event.action.op), event.action.microbatch, event.stage);
 }
 
-std::string picture_of(const Plan& plan, const std::vector<Event>& events, const comm::Group& line, c10::Device device,
-                       int columns) {
-  const auto all = gather(events, line, device);
+std::string picture_of(const Plan& plan, const std::vector<Event>& events, const comm::Group& line, int columns) {
+  const auto all = gather(events, line);
   if (all.empty()) return "";
   double begin = 1e300, end = 0;
   int microbatches = 0;

@@ -14,7 +14,6 @@ std::string describe(const Event& event);
 
 /// `events`: those of this rank in one step, in order. Collective over the pipeline. Returns the text on its rank 0, or
 /// "" when some rank has no events; "" on the other ranks. The clocks must be those of one machine.
-std::string picture_of(const Plan& plan, const std::vector<Event>& events, const comm::Group& line, c10::Device device,
-                       int columns);
+std::string picture_of(const Plan& plan, const std::vector<Event>& events, const comm::Group& line, int columns);
 
 }  // namespace trireme::pipeline

@@ -1,7 +1,6 @@
 #include "apps/commands/process.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/tensor.h>
 #include <malloc.h>
 
 #include <algorithm>
@@ -18,7 +17,7 @@
 #include "core/base/log.h"
 #include "core/base/memory.h"
 #include "core/base/random.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 #include "core/resume/resume_point.h"
 
 namespace trireme::apps {
@@ -81,16 +80,13 @@ void check_same_settings(comm::World& world, const std::string& command, const t
   add_contents(setup, own);
   const auto text = json_text(nlohmann::json(own));
   const auto digest = static_cast<std::int64_t>(random::hash(text));
-  auto least = at::tensor({digest, ~digest}).to(world.device());
-  world.group().all_reduce(least, comm::ReduceOp::min);
-  least = least.cpu();
-  const auto* values = least.const_data_ptr<std::int64_t>();
-  if (values[0] == ~values[1]) return;  // the smallest digest is the largest
-  const auto of_first = comm::broadcast_text(world.group(), world.device(), text);
-  const auto all = comm::gather_text(world.group(), world.device(),
-                                     first_difference(own, parse_json(of_first).get<Settings>(), world.rank()));
+  const auto least = comm::reduce_values(world.group(), std::vector{digest, ~digest}, comm::ReduceOp::min);
+  if (least[0] == ~least[1]) return;  // the smallest digest is the largest
+  const auto of_first = comm::broadcast_text(world.group(), text);
+  const auto all =
+      comm::gather_text(world.group(), first_difference(own, parse_json(of_first).get<Settings>(), world.rank()));
   const auto found = std::find_if(all.begin(), all.end(), [](const auto& each) { return !each.empty(); });
-  const auto said = comm::broadcast_text(world.group(), world.device(), found == all.end() ? "" : *found);
+  const auto said = comm::broadcast_text(world.group(), found == all.end() ? "" : *found);
   throw ConfigError(said + "; start all ranks with the same file and options");
 }
 

@@ -3,7 +3,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -13,6 +12,7 @@
 #include "core/booster/booster.h"
 #include "core/booster/torch_optimizer.h"
 #include "core/comm/first_on_host.h"
+#include "core/comm/host_values.h"
 
 namespace trireme {
 namespace {
@@ -72,22 +72,13 @@ std::int64_t total_steps(const AcceleratorState& state, const LrSchedulerOptions
 }
 
 /// The sizes of each rank's values. @throws UsageError when they differ in another dim than the first
-std::vector<std::vector<std::int64_t>> sizes_of_ranks(const comm::Group& ranks, const at::Tensor& values,
-                                                      c10::Device device) {
-  const auto mine = at::tensor(values.sizes(), at::kLong).to(device);
-  auto all = at::empty({ranks.size(), values.dim()}, mine.options());
-  ranks.all_gather_into(all, mine);
-  all = all.cpu();
-  std::vector<std::vector<std::int64_t>> sizes;
-  for (std::int64_t r = 0; r < all.size(0); ++r) {
-    const auto* row = all.const_data_ptr<std::int64_t>() + r * all.size(1);
-    sizes.emplace_back(row, row + all.size(1));
-    const bool same = std::equal(row + 1, row + all.size(1), sizes.front().begin() + 1);
-    TRIREME_REQUIRE(same,
+std::vector<std::vector<std::int64_t>> sizes_of_ranks(const comm::Group& ranks, const at::Tensor& values) {
+  auto sizes = comm::all_gather_values(ranks, values.sizes().vec());
+  for (std::size_t r = 0; r < sizes.size(); ++r)
+    TRIREME_REQUIRE(std::equal(sizes[r].begin() + 1, sizes[r].end(), sizes[0].begin() + 1),
                     "Accelerator::gather(): ranks 0 and {} have values of different sizes in another dim than the "
                     "first; pad them to one size, by an all-reduce of the largest",
                     r);
-  }
   return sizes;
 }
 
@@ -175,7 +166,7 @@ at::Tensor Accelerator::gather(const at::Tensor& values) {
   const auto at_home = mine.device();
   mine = mine.to(device()).contiguous();
   std::vector<at::Tensor> parts;
-  for (const auto& sizes : sizes_of_ranks(ranks, mine, device())) parts.push_back(at::empty(sizes, mine.options()));
+  for (const auto& sizes : sizes_of_ranks(ranks, mine)) parts.push_back(at::empty(sizes, mine.options()));
   ranks.all_gather(parts, mine);
   return at::cat(parts).to(at_home);
 }

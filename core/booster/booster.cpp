@@ -4,10 +4,8 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/ones_like.h>
-#include <ATen/ops/tensor.h>
 
 #include <algorithm>
-#include <array>
 
 #include "core/base/cores.h"
 #include "core/base/error.h"
@@ -15,6 +13,7 @@
 #include "core/booster/buffers.h"
 #include "core/booster/precision.h"
 #include "core/booster/torch_optimizer.h"
+#include "core/comm/host_values.h"
 #include "core/config/table.h"
 #include "core/nn/block.h"
 #include "core/nn/sums_over_ranks.h"
@@ -38,8 +37,7 @@ std::shared_ptr<const data::SampleExchange> make_sample_exchange(const data::Loa
   const auto make = [&](const comm::Group& ranks, data::Reader reader) {
     const auto dp_rank = mesh.group(&comm::AxisKind::splits_samples).rank();
     return ranks.size() == 1 ? nullptr
-                             : std::make_shared<const data::SampleExchange>(ranks, mesh.world().device(), reader,
-                                                                            dp_rank, reads_inputs);
+                             : std::make_shared<const data::SampleExchange>(ranks, reader, dp_rank, reads_inputs);
   };
   if (loading.dispatch) return make(mesh.world().group(), data::Reader::first_rank);
   if (loading.shard_data) return make(mesh.world().group(), data::Reader::by_index);
@@ -59,15 +57,6 @@ void weigh(const Task& task, const comm::Group& ranks, data::StepBatch& step) {
   ranks.all_reduce(sum);
   sum = sum.where(sum.ne(0), at::ones_like(sum));
   for (auto& micro : step.micro) micro.global_weight = sum;
-}
-
-/// The minimum of each value over all ranks. Collective.
-std::array<std::int64_t, 2> least_of(const comm::World& world, std::array<std::int64_t, 2> values) {
-  auto least = at::tensor({values[0], values[1]}).to(world.device());
-  world.group().all_reduce(least, comm::ReduceOp::min);
-  least = least.cpu();
-  const auto* result = least.const_data_ptr<std::int64_t>();
-  return {result[0], result[1]};
 }
 
 /// A rank's share of the cores, without those on which it computes.
@@ -103,12 +92,12 @@ Booster::Booster(comm::World& world, std::unique_ptr<Plugin> plugin, BoostOption
   reduction_ = std::make_unique<StepReduction>(*mesh_);
   const auto seed = static_cast<std::int64_t>(options_.seed);
   // Weights, dropout masks and the sample order are drawn on each rank and never compared.
-  const auto [least, not_most] = least_of(world_, {seed, ~seed});
-  if (least != ~not_most)
+  const auto least = comm::reduce_values(world_.group(), std::vector{seed, ~seed}, comm::ReduceOp::min);
+  if (least[0] != ~least[1])
     throw ConfigError(
         fmt::format("BoostOptions::seed is {} on one rank and {} on another; set the same seed on all ranks, which "
                     "must draw the same random numbers",
-                    static_cast<std::uint64_t>(least), static_cast<std::uint64_t>(~not_most)));
+                    static_cast<std::uint64_t>(least[0]), static_cast<std::uint64_t>(~least[1])));
 }
 
 data::LoaderOptions ModelAndOptimizer::loader_options() const {
@@ -183,7 +172,7 @@ void Booster::boost_model(ModelSource source, const BoostOptions& options, Model
   run.model = std::move(result.model);
   run.optimizer = std::move(result.optimizer);
   run.inputs.is_first = result.reads_inputs;
-  run.inputs.all_first = least_of(world_, {run.inputs.is_first ? 1 : 0, 0}).front() != 0;
+  run.inputs.all_first = comm::every_rank(world_.group(), run.inputs.is_first);
   run.inputs.exchange = make_sample_exchange(options_.loading, *mesh_, run.inputs.is_first);
   connect_sums(run.model->module());
   run.model->module().set_loss_scale(run.optimizer->scaler().value());

@@ -14,7 +14,7 @@
 #include "core/checkpoint/sharded_tensors.h"
 #include "core/checkpoint/shared_errors.h"
 #include "core/checkpoint/storage.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 
 namespace trireme {
 namespace {
@@ -76,8 +76,7 @@ checkpoint::Damage find_damage(const comm::World& world, ModelAndOptimizer& run,
                                const std::string& folder) {
   const auto mine = part_problem(world, run, needs_best, folder);
   std::vector<json> ranks;
-  for (const auto& text : comm::gather_text(world.group(), world.device(), json_text(mine)))
-    ranks.push_back(parse_json(text));
+  for (const auto& text : comm::gather_text(world.group(), json_text(mine))) ranks.push_back(parse_json(text));
   checkpoint::Damage found;
   checkpoint::on_first_rank(world, [&] { found = damage_of(ranks, folder); });
   return found;
@@ -89,7 +88,7 @@ GoodCheckpoint find_good_checkpoint(
     const comm::World& world, ModelAndOptimizer& run, NeedsBest needs_best, const std::string& first,
     const std::function<std::string(const std::string& folder, const checkpoint::Damage& damage)>& next,
     const Log& log) {
-  const auto tell = [&](const std::string& text) { return comm::broadcast_text(world.group(), world.device(), text); };
+  const auto tell = [&](const std::string& text) { return comm::broadcast_text(world.group(), text); };
   auto folder = tell(first);
   std::vector<std::string> skipped;  // on rank 0, for the best weights alone
   while (!folder.empty()) {

@@ -2,7 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/csrc/autograd/engine.h>
 
@@ -14,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/comm/host_values.h"
 
 namespace trireme {
 namespace {
@@ -161,18 +161,16 @@ void GradientReducer::backward_ended() {
 // without reduction.
 void GradientReducer::learn_static_graph() {
   const at::NoGradGuard no_grad;
-  auto used = at::zeros({static_cast<std::int64_t>(reduced_.size())}, at::kInt);
-  for (std::size_t i = 0; i < reduced_.size(); ++i) used[static_cast<std::int64_t>(i)] = reduced_[i].grad().defined();
-  auto on_device = used.to(reduced_.front().device());
-  group_.all_reduce(on_device, comm::ReduceOp::max);
-  used = on_device.to(at::kCPU);
+  std::vector<std::int64_t> used;
+  for (const auto& p : reduced_) used.push_back(p.grad().defined() ? 1 : 0);
+  used = comm::reduce_values(group_, used, comm::ReduceOp::max);
 
   std::vector<at::Tensor> parameters;
   std::vector<std::string> names;
   std::vector<comm::Work> pending_reductions;
   for (std::size_t i = 0; i < reduced_.size(); ++i) {
     auto& p = reduced_[i];
-    if (used[static_cast<std::int64_t>(i)].item<int>() == 0) {
+    if (used[i] == 0) {
       expected_[i] = false;
       p.register_hook([name = names_[i], prefix = use_.option_prefix](const at::Tensor& grad) -> at::Tensor {
         if (!grad.defined()) return grad;

@@ -13,7 +13,7 @@
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/checkpoint/shard_writer.h"
 #include "core/checkpoint/shared_errors.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -117,11 +117,11 @@ void CheckpointSave::collect() {
   nlohmann::json part{
       {"problem", problem_}, {"seconds", seconds_}, {"manifest", problem_.empty() ? manifest_text(mine_) : ""}};
   if (storage_.is_shared()) {
-    parts_ = comm::gather_text(world.group(), world.device(), json_text(part));
+    parts_ = comm::gather_text(world.group(), json_text(part));
     return;
   }
   if (is_first() && problem_.empty()) part["texts"] = record_texts();
-  parts_ = comm::all_gather_text(world.group(), world.device(), json_text(part));
+  parts_ = comm::all_gather_text(world.group(), json_text(part));
 }
 
 /// The manifest of what all ranks have written. @throws CheckpointError with the problem of a rank

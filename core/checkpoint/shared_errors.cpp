@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 
 namespace trireme::checkpoint {
 
@@ -19,13 +19,13 @@ std::string problem_of(const std::function<void()>& action, const char* what) {
 }
 
 std::string first_problem(const comm::World& world, const std::string& mine) {
-  for (auto& text : comm::all_gather_text(world.group(), world.device(), mine))
+  for (auto& text : comm::all_gather_text(world.group(), mine))
     if (!text.empty()) return text;
   return "";
 }
 
 std::string problem_of_first_rank(const comm::World& world, const std::string& mine) {
-  return comm::broadcast_text(world.group(), world.device(), mine);
+  return comm::broadcast_text(world.group(), mine);
 }
 
 void on_first_rank(const comm::World& world, const std::function<void()>& action) {

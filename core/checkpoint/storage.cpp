@@ -15,7 +15,7 @@
 #include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/checkpoint/shared_errors.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -60,8 +60,7 @@ std::string random_name() {
 /// What every rank gives.
 std::vector<json> exchange(const comm::World& world, const json& mine) {
   std::vector<json> out;
-  for (const auto& text : comm::all_gather_text(world.group(), world.device(), json_text(mine)))
-    out.push_back(parse_json(text));
+  for (const auto& text : comm::all_gather_text(world.group(), json_text(mine))) out.push_back(parse_json(text));
   return out;
 }
 
@@ -77,7 +76,7 @@ Storage find_storage(const std::string& folder, const comm::World& world) {
     mark.set_name(random_name());
     mark.make(0);
   });
-  mark.set_name(comm::broadcast_text(world.group(), world.device(), mark.name()));
+  mark.set_name(comm::broadcast_text(world.group(), mark.name()));
   int first = mark.is_seen(0) ? 0 : -1;  // the first rank whose mark this one sees
   const auto seen = exchange(world, {{"sees", first == 0}, {"host", host_name()}});
   const bool all_see = std::all_of(seen.begin(), seen.end(), [](const json& of_rank) { return of_rank.at("sees"); });

@@ -1,10 +1,9 @@
 #include "core/comm/first_on_host.h"
 
-#include <ATen/ops/full.h>
-
 #include <exception>
 
 #include "core/base/error.h"
+#include "core/comm/host_values.h"
 
 namespace trireme::comm {
 namespace {
@@ -18,11 +17,9 @@ void run_first(const World& world, bool first, const char* name, const std::func
     error = std::current_exception();
   }
   // This is the barrier, and no rank waits in vain for one that failed.
-  const auto failed = at::full({}, error ? 1 : 0, at::TensorOptions(at::kInt).device(world.device()));
-  world.group().all_reduce(failed, ReduceOp::max);
+  const bool failed = any_rank(world.group(), error != nullptr);
   if (error) std::rethrow_exception(error);
-  if (failed.item<int>() != 0)
-    throw CommError(fmt::format("a rank that runs first failed in {}(); see that rank's error", name));
+  if (failed) throw CommError(fmt::format("a rank that runs first failed in {}(); see that rank's error", name));
   if (!first) body();
 }
 

@@ -1,11 +1,12 @@
 #include "core/data/exchange.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/tensor.h>
 
 #include <algorithm>
 #include <set>
 #include <utility>
+
+#include "core/comm/host_values.h"
 
 namespace trireme::data {
 namespace {
@@ -20,15 +21,11 @@ at::Tensor index_on(c10::Device device, const std::vector<std::int64_t>& numbers
 
 }  // namespace
 
-SampleExchange::SampleExchange(comm::Group group, c10::Device device, Reader reader, int dp_rank, bool complete)
+SampleExchange::SampleExchange(comm::Group group, Reader reader, int dp_rank, bool complete)
     : group_(std::move(group)), reader_(reader) {
-  const auto own = at::tensor({std::int64_t{dp_rank}, std::int64_t{complete}}).to(device);
-  auto all = at::empty({group_.size(), 2}, own.options());
-  group_.all_gather_into(all, own);
-  all = all.cpu();
-  for (std::int64_t rank = 0; rank < group_.size(); ++rank) {
-    dp_rank_.push_back(static_cast<int>(all[rank][0].item<std::int64_t>()));
-    complete_.push_back(all[rank][1].item<std::int64_t>() != 0);
+  for (const auto& of_rank : comm::all_gather_values(group_, {dp_rank, complete})) {
+    dp_rank_.push_back(static_cast<int>(of_rank[0]));
+    complete_.push_back(of_rank[1] != 0);
   }
 }
 

@@ -30,7 +30,7 @@ class SampleExchange {
  public:
   /// `dp_rank`: of this rank's share; the ranks may have equal ones. `complete`: this rank needs all of a row, not only
   /// its first part (RowLayout::first_bytes()). Collective.
-  SampleExchange(comm::Group group, c10::Device device, Reader reader, int dp_rank, bool complete);
+  SampleExchange(comm::Group group, Reader reader, int dp_rank, bool complete);
 
   /// `combined`: each rank also needs the sample at StepPlan::after, as its last one.
   [[nodiscard]] ExchangePlan plan(const Sampler& sampler, std::int64_t step, const std::vector<std::int64_t>& order,

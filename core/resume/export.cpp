@@ -1,7 +1,6 @@
 #include "core/resume/export.h"
 
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/full.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -14,6 +13,7 @@
 #include "core/checkpoint/shared_errors.h"
 #include "core/checkpoint/weights/adapters.h"
 #include "core/checkpoint/weights/model_folder.h"
+#include "core/comm/host_values.h"
 
 namespace trireme::train {
 
@@ -96,9 +96,7 @@ std::vector<shard::Slice> BestModel::state(Boosted& run) const {
 
 bool BestModel::load(Boosted& run) const {
   const auto& world = run.booster->world();
-  const auto options = at::TensorOptions(at::kLong).device(world.device());
-  auto bytes = at::full({}, static_cast<std::int64_t>(digest_.bytes), options);
-  world.group().broadcast(bytes, 0);
+  const auto bytes = comm::broadcast_value(world.group(), static_cast<std::int64_t>(digest_.bytes));
   const auto path = path_in(dir_, file_name());
   const at::NoGradGuard no_grad;
   auto slices = state(run);
@@ -106,7 +104,7 @@ bool BestModel::load(Boosted& run) const {
   const auto size = fs::file_size(path, none);
   std::optional<checkpoint::SafeTensors> stored;
   try {
-    if (!none && static_cast<std::int64_t>(size) == bytes.item<std::int64_t>()) stored.emplace(path);
+    if (!none && static_cast<std::int64_t>(size) == bytes) stored.emplace(path);
   } catch (const CheckpointError&) {
     // As if it were not there; the others must learn of it.
   }
@@ -114,9 +112,7 @@ bool BestModel::load(Boosted& run) const {
   const bool has_all = stored && std::all_of(slices.begin(), slices.end(), [&](const shard::Slice& slice) {
                          return stored->tensors().contains(slice.placement.name);
                        });
-  auto readable = at::full({}, has_all ? 1 : 0, options);
-  world.group().all_reduce(readable, comm::ReduceOp::min);
-  if (readable.item<std::int64_t>() == 0) return false;
+  if (!comm::every_rank(world.group(), has_all)) return false;
   const auto read = [&] {
     for (auto& [placement, value] : slices) value.copy_(stored->read(placement.name, placement));
   };

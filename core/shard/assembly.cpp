@@ -8,7 +8,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_parse.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 
 namespace trireme::shard {
 namespace {
@@ -64,7 +64,7 @@ Assembly::Assembly(std::vector<Slice> mine, comm::Mesh& mesh) : world_(mesh.worl
       found[slice.placement.name].first = {slice.placement.name, slice.placement.shape, slice.value.scalar_type(),
                                            slice.placement.stored_transposed};
   int rank = 0;
-  for (const auto& text : comm::gather_text(world_.group(), world_.device(), local_slices.dump())) {
+  for (const auto& text : comm::gather_text(world_.group(), local_slices.dump())) {
     for (const auto& item : parse_json(text)) {
       auto placement = to_placement(item);
       auto& [entry, pieces] = found[placement.name];

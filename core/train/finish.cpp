@@ -10,7 +10,7 @@
 #include "core/booster/precision.h"
 #include "core/checkpoint/shared_errors.h"
 #include "core/checkpoint/weights/adapters.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 #include "core/resume/export.h"
 #include "core/resume/run_folder.h"
 #include "core/setup/export_texts.h"
@@ -112,8 +112,7 @@ RunResult finish(RunContext& run, std::chrono::steady_clock::time_point begin, s
   const auto skipped = skipped_samples(setup.data, run.world);
   result.skipped_samples = skipped.distinct;
   result.skipped_by_rank = skipped.by_rank;
-  const auto reports = comm::gather_text(run.world.group(), run.world.device(),
-                                         rank_report(run.boosted, run.world, local_samples).dump());
+  const auto reports = comm::gather_text(run.world.group(), rank_report(run.boosted, run.world, local_samples).dump());
   const auto summary = run_summary(result, run.booster, reports);
   checkpoint::on_first_rank(run.world, [&] { run.folder->summary(summary); });
   return result;

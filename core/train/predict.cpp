@@ -13,7 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_parse.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 #include "core/train/evaluate.h"
 #include "core/train/out_of_memory.h"
 
@@ -88,7 +88,7 @@ std::vector<Rows> rows_of_all(const comm::World& world, const std::vector<Rows>&
   const auto own = differing.empty() ? joined_rows(parts) : Rows();
   const nlohmann::json described{{"differing", differing}, {"layout", layout_of(own)}};
   auto layouts = nlohmann::json::array();
-  for (const auto& text : comm::all_gather_text(group, world.device(), described.dump())) {
+  for (const auto& text : comm::all_gather_text(group, described.dump())) {
     const auto of_rank = parse_json(text);
     refuse_shapes(of_rank["differing"].get<std::string>());
     layouts.push_back(of_rank["layout"]);

@@ -4,7 +4,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/bitwise_not.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -18,7 +17,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_parse.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 #include "core/nn/block.h"
 #include "core/nn/parameters.h"
 
@@ -97,7 +96,7 @@ ReplicaCheck::ReplicaCheck(Boosted& run) : run_(run) {
   const auto& world = mesh.world();
   const nlohmann::json mine = sets;
   std::set<Axes> all;
-  for (const auto& text : comm::all_gather_text(world.group(), world.device(), mine.dump()))
+  for (const auto& text : comm::all_gather_text(world.group(), mine.dump()))
     for (const auto& axes : parse_json(text)) all.insert(axes.get<Axes>());
   for (const auto& axes : all)
     if (!axes.empty()) (void)mesh.group(axes);
@@ -170,11 +169,9 @@ void ReplicaCheck::compare(std::int64_t step) {
   for (const auto& [what, hashes] : {std::pair{"master", &masters}, {"weight", &layers}})
     for (const auto& name : differing(*hashes))
       mine.push_back({name, what, hashes->values[static_cast<std::int64_t>(index_.at(name))].item<std::int64_t>()});
-  auto any = at::full({}, mine.empty() ? 0 : 1, at::TensorOptions(at::kLong).device(world.device()));
-  world.group().all_reduce(any, comm::ReduceOp::max);
-  if (any.item<std::int64_t>() == 0) return;
+  if (!comm::any_rank(world.group(), !mine.empty())) return;
   std::map<std::string, std::map<std::int64_t, std::vector<std::size_t>>> ranks;  // by name, then by hash
-  const auto reports = comm::all_gather_text(world.group(), world.device(), mine.dump());
+  const auto reports = comm::all_gather_text(world.group(), mine.dump());
   for (const char* what : {"weight", "master"}) {
     if (!ranks.empty()) break;  // differing masters give differing weights, which say the same
     for (std::size_t rank = 0; rank < reports.size(); ++rank)

@@ -8,7 +8,7 @@
 #include "core/base/log.h"
 #include "core/base/verdict.h"
 #include "core/checkpoint/shared_errors.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 #include "core/train/callbacks.h"
 #include "core/train/stop.h"
 #include "core/train/trainer.h"
@@ -69,7 +69,7 @@ Callbacks command_callbacks(const RunSetup& setup, const RunFolder& folder, cons
 }  // namespace
 
 void run_training(RunSetup setup, comm::World& world, std::unique_ptr<RunFolder> folder, RunOptions options) {
-  const auto done = comm::broadcast_text(world.group(), world.device(), folder->resume_point().done);
+  const auto done = comm::broadcast_text(world.group(), folder->resume_point().done);
   if (!done.empty()) return Console(options.terminal, world.rank() == 0).line(done);
   setup.plan.keeps_last = false;  // the process ends
   auto callbacks = command_callbacks(setup, *folder, world, options);

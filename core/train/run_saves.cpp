@@ -1,6 +1,5 @@
 #include "core/train/run_saves.h"
 
-#include <ATen/ops/full.h>
 #include <fmt/format.h>
 
 #include <chrono>
@@ -13,6 +12,7 @@
 #include "core/checkpoint/shared_errors.h"
 #include "core/comm/flight/recorder.h"
 #include "core/comm/flight/stopping.h"
+#include "core/comm/host_values.h"
 #include "core/launch/parent.h"
 #include "core/resume/export.h"
 #include "core/resume/resume.h"
@@ -46,9 +46,7 @@ void RunSaves::reserve() {
   if (!run.async_save || run.keep_checkpoints == 0 || run_.is_over()) return;
   saver_.emplace(run_.booster.mesh(), storage_);
   saver_->reserve(contents_of(run_.boosted));
-  auto bytes = at::full({}, saver_->capacity(), at::TensorOptions(at::kLong).device(run_.world.device()));
-  run_.world.group().all_reduce(bytes, comm::ReduceOp::max);
-  run_.staging_bytes = bytes.item<std::int64_t>();
+  run_.staging_bytes = comm::reduce_value(run_.world.group(), saver_->capacity(), comm::ReduceOp::max);
 }
 
 void RunSaves::save() {

@@ -1,6 +1,5 @@
 #include "core/train/training_loop.h"
 
-#include <ATen/ops/full.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "core/base/verdict.h"
 #include "core/comm/flight/recorder.h"
 #include "core/comm/flight/stopping.h"
+#include "core/comm/host_values.h"
 #include "core/launch/parent.h"
 #include "core/resume/export.h"
 #include "core/resume/resume.h"
@@ -227,9 +227,10 @@ RunResult TrainingLoop::end() {
 
 /// Says where the stopped run was saved, and throws StoppedBySignal. Collective.
 void TrainingLoop::throw_stopped() {
-  auto number = at::full({}, StopSignals::received(), at::TensorOptions(at::kInt).device(run_.world.device()));
-  run_.world.group().all_reduce(number, comm::ReduceOp::max);  // some ranks may have got none
-  const StoppedBySignal stopped(number.item<int>(), saves_.newest());
+  // Some ranks may have got none.
+  const auto number =
+      comm::reduce_value(run_.world.group(), std::int64_t{StopSignals::received()}, comm::ReduceOp::max);
+  const StoppedBySignal stopped(static_cast<int>(number), saves_.newest());
   const auto step = run_.state.at.global_step;
   run_.folder->metric({{"kind", "event"}, {"event", "stop"}, {"signal", stopped.signal()}, {"step", step}});
   comm::flight::note_stopped();

@@ -184,7 +184,7 @@ ScopeGuard PipelinedModel::no_sync() {
 }
 
 std::string PipelinedModel::chart(int columns) {
-  return pipeline::picture_of(plan_.pipeline, events_, pipeline_group_, model_->flat().device(), columns);
+  return pipeline::picture_of(plan_.pipeline, events_, pipeline_group_, columns);
 }
 
 ModelReport PipelinedModel::report() const {

@@ -18,7 +18,7 @@
 
 #include "core/base/error.h"
 #include "core/checkpoint/formats/safetensors.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 #include "core/data/rows.h"
 #include "core/nn/block.h"
 #include "core/optim/lr_schedule.h"
@@ -68,9 +68,8 @@ class InRows : public data::RowDataset {
 class SharedFolder {
  public:
   SharedFolder()
-      : path_(comm::broadcast_text(world().group(), world().device(),
-                                   (fs::temp_directory_path() / ("trireme_accelerator_" + std::to_string(getpid()))))) {
-  }
+      : path_(comm::broadcast_text(
+            world().group(), (fs::temp_directory_path() / ("trireme_accelerator_" + std::to_string(getpid()))))) {}
   ~SharedFolder() {
     world().group().barrier();
     if (world().rank() == 0) fs::remove_all(path_);

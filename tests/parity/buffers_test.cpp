@@ -17,7 +17,7 @@
 #include "core/booster/run_state.h"
 #include "core/checkpoint/formats/safetensors.h"
 #include "core/checkpoint/weights/weights.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 #include "core/nn/adapt.h"
 #include "core/nn/layers/linear.h"
 
@@ -130,7 +130,7 @@ TEST_P(Buffers, AreResumedBitForBit) {
   contents.record.progress.global_step = 1;
   const auto stored =
       checkpoint::save_checkpoint((folder / "older").string(), contents, /*keep=*/1, older.booster.mesh());
-  const auto path = comm::broadcast_text(world().group(), world().device(), stored);
+  const auto path = comm::broadcast_text(world().group(), stored);
   world().group().barrier();
   Training from_older(GetParam(), adapted());
   restore(from_older.run, checkpoint::Checkpoint(path), Log());

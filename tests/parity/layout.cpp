@@ -16,7 +16,7 @@
 #include "core/base/memory.h"
 #include "core/booster/plugin_loader.h"
 #include "core/checkpoint/formats/safetensors.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 #include "core/nn/block.h"
 #include "core/shard/assembly.h"
 #include "core/train/evaluate.h"
@@ -130,7 +130,7 @@ Named gathered(const std::vector<shard::Slice>& slices, comm::Mesh& mesh) {
     list.push_back({name, shape, static_cast<int>(dtype)});
   }
   // Rank 0 has all tensors and broadcasts them together, since ranks that share a processor wait long for each message.
-  list = nlohmann::json::parse(comm::broadcast_text(world().group(), world().device(), list.dump()));
+  list = nlohmann::json::parse(comm::broadcast_text(world().group(), list.dump()));
   Named out;
   std::int64_t size = 0;
   for (const auto& entry : list) {

@@ -15,7 +15,7 @@
 #include <string>
 
 #include "core/base/error.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 #include "core/data/dataset_wrapper.h"
 #include "core/nn/block.h"
 #include "core/train/trainer.h"
@@ -79,7 +79,7 @@ class Planter final : public train::RunCallback {
     at::Tensor leaf;
     for (const auto& parameter : nn::declarations(run.boosted.model->module()))
       if (parameter.name == (plant_.kind == Plant::gradient ? kWeight : kCopied)) leaf = parameter.value;
-    const auto all = comm::all_gather_text(world().group(), world().device(), leaf.defined() ? "has" : "");
+    const auto all = comm::all_gather_text(world().group(), leaf.defined() ? "has" : "");
     for (std::size_t r = 0; r < all.size(); ++r)
       if (!all[r].empty()) rank = static_cast<int>(r);
     if (rank == world().rank())
@@ -118,7 +118,7 @@ class Planter final : public train::RunCallback {
     at::Tensor value;
     for (const auto& parameter : nn::declarations(run.boosted.model->module()))
       if (parameter.name == kCopied) value = parameter.value;
-    const auto all = comm::all_gather_text(world().group(), world().device(), value.defined() ? "has" : "");
+    const auto all = comm::all_gather_text(world().group(), value.defined() ? "has" : "");
     for (std::size_t r = 0; r < all.size(); ++r)
       if (!all[r].empty()) rank = static_cast<int>(r);
     if (rank != world().rank() || value.storage().nbytes() == 0) return;
@@ -169,7 +169,7 @@ class Folder {
   explicit Folder(comm::World& ranks) : removes_(ranks.rank() == 0) {
     static int number = 0;
     const auto mine = (fs::temp_directory_path() / fmt::format("trireme_numbers_{}_{}", getpid(), number++)).string();
-    path_ = comm::broadcast_text(ranks.group(), ranks.device(), mine);
+    path_ = comm::broadcast_text(ranks.group(), mine);
   }
   ~Folder() {
     std::error_code ignored;

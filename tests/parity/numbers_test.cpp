@@ -97,7 +97,7 @@ TEST_F(Numbers, StopNamesTheFirstBadTensor) {
         EXPECT_NE(ran.error.find(fmt::format("on rank {},", ran.seen->rank)), std::string::npos) << ran.error;
       }
       // One message: each rank has the same.
-      EXPECT_EQ(comm::broadcast_text(world().group(), world().device(), ran.error), ran.error);
+      EXPECT_EQ(comm::broadcast_text(world().group(), ran.error), ran.error);
       // Nothing has used the numbers; on GPUs, later steps are launched before this one is read.
       for (const auto changed : ran.seen->changed)
         EXPECT_TRUE(changed < step || (changed > step && world().device().is_cuda())) << changed;

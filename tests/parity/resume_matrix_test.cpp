@@ -18,7 +18,7 @@
 #include <ostream>
 #include <set>
 
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 #include "tests/parity/layout.h"
 #include "tests/ranks/world.h"
 
@@ -155,7 +155,7 @@ class CheckpointFiles : public testing::Test {
  protected:
   void SetUp() override {
     const auto name = fmt::format("{}trireme_matrix_{}", testing::TempDir(), getpid());
-    root_ = comm::broadcast_text(world().group(), world().device(), name);
+    root_ = comm::broadcast_text(world().group(), name);
     if (world().rank() == 0) fs::create_directories(root_);
     world().group().barrier();
   }
@@ -204,7 +204,7 @@ class ResumeMatrix : public CheckpointFiles, public testing::WithParamInterface<
   Trained train(const Layout& layout) {
     auto out = train_to_the_end(model_, layout, next_folder());
     // Of runs that are alone, all ranks load the first rank's checkpoint.
-    if (layout.alone) out.checkpoint = comm::broadcast_text(world().group(), world().device(), out.checkpoint);
+    if (layout.alone) out.checkpoint = comm::broadcast_text(world().group(), out.checkpoint);
     world().group().barrier();
     return out;
   }

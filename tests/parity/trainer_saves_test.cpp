@@ -21,7 +21,7 @@
 #include "core/base/files/files.h"
 #include "core/checkpoint/shared_errors.h"
 #include "core/checkpoint/weights/model_folder.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 #include "core/resume/export.h"
 #include "core/resume/run_folder.h"
 #include "core/setup/lora.h"
@@ -71,9 +71,7 @@ struct LimitLastRank : train::RunCallback {
   }
 };
 
-std::vector<std::string> on_all_ranks(const std::string& text) {
-  return comm::all_gather_text(world().group(), world().device(), text);
-}
+std::vector<std::string> on_all_ranks(const std::string& text) { return comm::all_gather_text(world().group(), text); }
 
 /// The message of the CheckpointError that ends a collective action, or ""; expects the same on every rank.
 std::string error_of_all(const std::function<void()>& action) {

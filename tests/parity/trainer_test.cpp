@@ -19,7 +19,7 @@
 #include <thread>
 
 #include "core/base/error.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 #include "core/data/dataset_wrapper.h"
 #include "core/train/callbacks.h"
 #include "tasks/tasks.h"
@@ -168,8 +168,8 @@ struct Slow : train::RunCallback {
 
 TEST(TrainerLayoutsTime, ShowsTheRankThatTheOthersWaitFor) {
   if (world().size() == 1) GTEST_SKIP() << "needs ranks that wait for each other";
-  const auto dir = comm::broadcast_text(world().group(), world().device(),
-                                        fs::temp_directory_path() / fmt::format("trireme_times_{}", getpid()));
+  const auto dir =
+      comm::broadcast_text(world().group(), fs::temp_directory_path() / fmt::format("trireme_times_{}", getpid()));
   const auto data = make_data({.name = "trainer", .samples = kSamples});
   const SmallVit vit(*data);
   // rank_times() is asked first, so that the other's sleep is within the time of its next step.
@@ -211,8 +211,8 @@ struct Waits : train::RunCallback {
 TEST(TrainerLayoutsTime, ASaveBesideTheStepsIsNoPartOfIt) {
   if (world().size() == 1) GTEST_SKIP() << "needs ranks that wait for each other";
   TRIREME_ONLY_ON_CPU("a GPU's host does not wait");
-  const auto dir = comm::broadcast_text(world().group(), world().device(),
-                                        fs::temp_directory_path() / fmt::format("trireme_waits_{}", getpid()));
+  const auto dir =
+      comm::broadcast_text(world().group(), fs::temp_directory_path() / fmt::format("trireme_waits_{}", getpid()));
   const auto data = make_data({.name = "trainer", .samples = 64});
   const SmallVit vit(*data);
   const auto waits = std::make_shared<Waits>();

@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/first_on_host.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 #include "tests/ranks/world.h"
 
 namespace trireme::tests {
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 TEST(FirstOnHost, runs_before_the_other_ranks_of_its_host) {
   const bool first = world().info().local_rank == 0;
-  const auto id = comm::broadcast_text(world().group(), world().device(), std::to_string(getpid()));
+  const auto id = comm::broadcast_text(world().group(), std::to_string(getpid()));
   const auto file = fs::temp_directory_path() / ("trireme-first-on-host-" + id);
   int calls = 0;
   comm::first_on_host(world(), [&] {

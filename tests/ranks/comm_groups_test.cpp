@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "core/base/error.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 #include "tests/ranks/comm_test.h"
 #include "tests/ranks/own_wire.h"
 #include "tests/ranks/world.h"
@@ -119,8 +119,8 @@ TEST(Messages, follow_the_formulas) {
   EXPECT_EQ(messages_of([&] { group.broadcast(bytes(1 << 20), 0); }), one_each);
   std::vector<at::Tensor> all(static_cast<std::size_t>(group.rank() == 0 ? n : 0), bytes(8));
   EXPECT_EQ(messages_of([&] { group.gather(all, bytes(8), 0); }), one_each);
-  EXPECT_EQ(messages_of([&] { (void)comm::gather_text(group, world().device(), "text"); }), 2 * one_each);
-  EXPECT_EQ(messages_of([&] { (void)comm::broadcast_text(group, world().device(), "text"); }), 2 * one_each);
+  EXPECT_EQ(messages_of([&] { (void)comm::gather_text(group, "text"); }), 2 * one_each);
+  EXPECT_EQ(messages_of([&] { (void)comm::broadcast_text(group, "text"); }), 2 * one_each);
   EXPECT_EQ(messages_of([&] { (void)world().make_group(everyone(), "all"); }), n > 1 ? integers : 0);
   const auto pair = world().rank() / 2 * 2;  // the last rank of an odd number is alone
   const auto partner = std::min<int>(static_cast<int>(n) - 1, pair + 1);

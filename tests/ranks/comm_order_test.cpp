@@ -1,5 +1,5 @@
 // Many sends and receives under one tag: each receive gets its own message, no matter which is polled, ready or waited
-// for first. Also the texts that ranks exchange before any group exists.
+// for first. Also the texts that ranks exchange before any group exists, and their texts and numbers on the host.
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -8,13 +8,14 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <limits>
 #include <numeric>
 #include <random>
 #include <thread>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "core/comm/engine/engine.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 #include "core/comm/transport.h"
 #include "tests/ranks/comm_test.h"
 #include "tests/ranks/own_wire.h"
@@ -231,13 +232,51 @@ TEST(Text, is_gathered_to_one_rank_or_all_and_broadcast_from_any) {
     const auto said = [](int world_rank) { return std::string(static_cast<std::size_t>(world_rank * 7), 'y'); };
     std::vector<std::string> all;
     for (const int r : group.ranks()) all.push_back(said(r));
-    EXPECT_EQ(comm::all_gather_text(group, world().device(), said(world().rank())), all);
-    EXPECT_EQ(comm::gather_text(group, world().device(), said(world().rank())),
-              group.rank() == 0 ? all : std::vector<std::string>());
+    EXPECT_EQ(comm::all_gather_text(group, said(world().rank())), all);
+    EXPECT_EQ(comm::gather_text(group, said(world().rank())), group.rank() == 0 ? all : std::vector<std::string>());
     for (int root = 0; root < group.size(); ++root)
-      EXPECT_EQ(comm::broadcast_text(group, world().device(), "from " + std::to_string(world().rank()), root),
+      EXPECT_EQ(comm::broadcast_text(group, "from " + std::to_string(world().rank()), root),
                 "from " + std::to_string(group.ranks()[static_cast<std::size_t>(root)]));
-    EXPECT_EQ(comm::broadcast_text(group, world().device(), ""), "");
+    EXPECT_EQ(comm::broadcast_text(group, ""), "");
+  }
+}
+
+template <class T>
+std::vector<T> numbers_in(const at::Tensor& tensor) {
+  const auto host = tensor.cpu();
+  return {host.const_data_ptr<T>(), host.const_data_ptr<T>() + host.numel()};
+}
+
+template <class T>
+void expect_reduced(const Group& group, comm::ReduceOp op) {
+  SCOPED_TRACE(op_name(op));
+  constexpr auto kType = c10::CppTypeToScalarType<T>::value;
+  const auto mine = numbers_in<T>(values(world().rank(), {3}, kType));
+  const auto expected = numbers_in<T>(reduced(group, {3}, kType, op));
+  EXPECT_EQ(comm::reduce_values(group, mine, op), expected);
+  EXPECT_EQ(comm::reduce_value(group, mine[0], op), expected[0]);
+}
+
+TEST(HostValues, are_reduced_broadcast_and_gathered) {
+  constexpr auto kLeast = std::numeric_limits<std::int64_t>::min();  // float64 has not all integers near it
+  for (const auto& [name, group] : groups()) {
+    SCOPED_TRACE(name);
+    for (const auto op : {comm::ReduceOp::sum, comm::ReduceOp::avg, comm::ReduceOp::min, comm::ReduceOp::max,
+                          comm::ReduceOp::product}) {
+      expect_reduced<std::int64_t>(group, op);
+      expect_reduced<double>(group, op);
+    }
+    std::vector<std::vector<std::int64_t>> all;
+    for (const int r : group.ranks()) all.push_back({r, kLeast + r});
+    EXPECT_EQ(comm::all_gather_values(group, {world().rank(), kLeast + world().rank()}), all);
+    for (int root = 0; root < group.size(); ++root) {
+      const auto from = group.ranks()[static_cast<std::size_t>(root)];
+      EXPECT_EQ(comm::broadcast_value(group, kLeast + world().rank(), root), kLeast + from);
+      EXPECT_TRUE(comm::any_rank(group, group.rank() == root));
+      EXPECT_EQ(comm::every_rank(group, group.rank() == root), group.size() == 1);
+    }
+    EXPECT_FALSE(comm::any_rank(group, false));
+    EXPECT_TRUE(comm::every_rank(group, true));
   }
 }
 

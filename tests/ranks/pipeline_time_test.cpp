@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "core/base/trace.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 #include "core/pipeline/schedules.h"
 #include "core/pipeline/simulator.h"
 #include "tests/ranks/paced_stages.h"
@@ -41,8 +41,8 @@ std::vector<Went> gather(const Went& mine) {
   for (const auto& [begin, end] : mine.spans) text += fmt::format(" {:.9f} {:.9f}", begin, end);
   std::vector<Went> all;
   std::string lines;  // every rank continues with the same numbers
-  for (const auto& reported : comm::gather_text(world().group(), world().device(), text)) lines += reported + "\n";
-  std::istringstream of_each(comm::broadcast_text(world().group(), world().device(), lines));
+  for (const auto& reported : comm::gather_text(world().group(), text)) lines += reported + "\n";
+  std::istringstream of_each(comm::broadcast_text(world().group(), lines));
   for (std::string line; std::getline(of_each, line);) {
     std::istringstream fields(line);
     auto& went = all.emplace_back();

@@ -17,7 +17,7 @@
 
 #include "core/checkpoint/formats/safetensors.h"
 #include "core/checkpoint/train_state.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 #include "core/nn/block.h"
 #include "core/nn/layers/linear.h"
 #include "core/optim/optimizers.h"
@@ -117,7 +117,7 @@ Trained by_hand(int ranks, std::uint64_t seed) {
 /// The weights in a checkpoint and in an exported file, both of which all ranks write together.
 void expect_saved(const std::vector<shard::Slice>& weights, comm::Mesh& mesh, const Trained& expected) {
   const checkpoint::TestFolder own;
-  const auto folder = comm::all_gather_text(world().group(), world().device(), own.path()).front();
+  const auto folder = comm::all_gather_text(world().group(), own.path()).front();
   checkpoint::CheckpointContents contents;
   contents.record.progress.global_step = kSteps;
   contents.weights = weights;

@@ -1,13 +1,11 @@
 #include "zero/gemini/chunk_manager.h"
 
-#include <ATen/ops/tensor.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/checkpoint/shared_errors.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 
 namespace trireme::zero {
 namespace {
@@ -35,10 +33,7 @@ ChunkManager::ChunkManager(const comm::Group& everyone, const comm::World& world
       meter_(world.device(), world.ranks_per_device()),
       options_(std::move(options)),
       log_(log),
-      capacity_(meter_.capacity()) {
-  auto least = at::tensor({capacity_}, at::kLong).to(world.device());
-  everyone_.all_reduce(least, comm::ReduceOp::min);
-  capacity_ = least.item<std::int64_t>();
+      capacity_(comm::reduce_value(everyone_, meter_.capacity(), comm::ReduceOp::min)) {
   if (capacity_ == 0)
     throw ConfigError(
         options_.section +
@@ -185,8 +180,7 @@ std::string ChunkManager::current_state() const {
 void ChunkManager::write_stats() {
   const auto write = [&] { stats_->write(options_.stats_path, options_.run); };
   const auto problem = log_.rank() == 0 ? checkpoint::problem_of(write, "the statistics cannot be written") : "";
-  if (const auto found = comm::broadcast_text(everyone_, weights_->device(), problem); !found.empty())
-    throw CheckpointError(found);
+  if (const auto found = comm::broadcast_text(everyone_, problem); !found.empty()) throw CheckpointError(found);
 }
 
 /// Measurements depend on a rank's samples, but decisions must be the same on all ranks, so the maximum is used.
@@ -194,10 +188,8 @@ void ChunkManager::agree() {
   std::vector<std::int64_t> figures{seen_.update};
   for (const auto& period : seen_.periods) figures.push_back(period.other);
   figures.insert(figures.end(), seen_.state.begin(), seen_.state.end());
-  auto largest = at::tensor(figures, at::kLong).to(weights_->device());
-  everyone_.all_reduce(largest, comm::ReduceOp::max);
-  largest = largest.cpu();
-  const auto* next = largest.const_data_ptr<std::int64_t>();
+  figures = comm::reduce_values(everyone_, figures, comm::ReduceOp::max);
+  auto next = figures.begin();
   seen_.update = *next++;
   for (auto& period : seen_.periods) period.other = *next++;
   for (auto& bytes : seen_.state) bytes = *next++;

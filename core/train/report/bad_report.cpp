@@ -19,7 +19,7 @@
 
 #include "core/base/error.h"
 #include "core/base/json_parse.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 #include "core/nn/block.h"
 #include "core/nn/parameters.h"
 #include "core/nn/sums_over_ranks.h"
@@ -232,7 +232,7 @@ struct Agreed {
 
 Agreed agree(const comm::World& world, const nlohmann::json& mine) {
   Agreed agreed;
-  const auto all = comm::all_gather_text(world.group(), world.device(), mine.dump());
+  const auto all = comm::all_gather_text(world.group(), mine.dump());
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     const auto json = parse_json(all[rank]);
     if (json.is_null()) continue;
@@ -253,13 +253,11 @@ std::vector<std::int64_t> samples_alone(const Boosted& run, Replay& replay, cons
   if (first.phase < Finding::input || first.phase > Finding::loss || mixes_samples_of_ranks(run)) return {};
   const auto& world = run.booster->world();
   const auto& micro = replay.step().micro.at(static_cast<std::size_t>(first.microbatch));
-  auto most = at::full({}, micro.size(), at::TensorOptions(at::kLong).device(world.device()));
-  world.group().all_reduce(most, comm::ReduceOp::max);
-  const auto count = most.item<std::int64_t>();
+  const auto count = comm::reduce_value(world.group(), micro.size(), comm::ReduceOp::max);
   if (count > kMostAlone) return {};
   std::set<std::int64_t> bad;
   const nlohmann::json mine = replay.alone(first.microbatch, count);
-  for (const auto& text : comm::all_gather_text(world.group(), world.device(), mine.dump()))
+  for (const auto& text : comm::all_gather_text(world.group(), mine.dump()))
     for (const auto& id : parse_json(text)) bad.insert(id.get<std::int64_t>());
   return {bad.begin(), bad.end()};
 }

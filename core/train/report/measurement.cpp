@@ -1,6 +1,5 @@
 #include "core/train/report/measurement.h"
 
-#include <ATen/ops/full.h>
 #include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -20,7 +19,7 @@
 #include "core/booster/weight_average.h"
 #include "core/comm/comm_stats.h"
 #include "core/comm/flight/recorder.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 #include "core/train/readback.h"
 #include "core/train/report/flop_rate.h"
 #include "core/train/report/step_clock.h"
@@ -89,14 +88,9 @@ double sent_bytes(const comm::World& world) {
   return bytes;
 }
 
-/// The same number on all ranks: rank 0's.
-std::int64_t from_first(std::int64_t number, const comm::World& world) {
-  return std::stoll(comm::broadcast_text(world.group(), world.device(), std::to_string(number)));
-}
-
 nlohmann::json memory_of(Boosted& run, const comm::World& world) {
   auto fullest = nlohmann::json();
-  for (const auto& text : comm::gather_text(world.group(), world.device(), rank_report(run, world, 0).dump()))
+  for (const auto& text : comm::gather_text(world.group(), rank_report(run, world, 0).dump()))
     if (auto rank = parse_json(text);
         fullest.is_null() || rank.at("peak_tensor_bytes") > fullest.at("peak_tensor_bytes"))
       fullest = std::move(rank);
@@ -175,7 +169,7 @@ nlohmann::json measure_steps(RunSetup setup, comm::World& world, double seconds)
   out["first_step_s"] = train(1);
   train(kWarmUp);
   const double one = train(kWarmUp) / kWarmUp;
-  const auto count = from_first(std::llround(std::clamp(seconds / one, 3.0, kMostSteps)), world);
+  const auto count = comm::broadcast_value(world.group(), std::llround(std::clamp(seconds / one, 3.0, kMostSteps)));
 
   const double sent = sent_bytes(world);
   {
@@ -201,9 +195,8 @@ nlohmann::json measure_steps(RunSetup setup, comm::World& world, double seconds)
   out["samples"] = samples / static_cast<double>(count);
   out["flops"] = flops ? nlohmann::json(*flops) : nlohmann::json();
   out["peak_flops"] = peak ? nlohmann::json(*peak) : nlohmann::json();
-  auto bytes = at::full({}, sent_bytes(world) - sent, at::TensorOptions(at::kDouble).device(world.device()));
-  world.group().all_reduce(bytes);
-  out["sent_bytes"] = bytes.item<double>() / static_cast<double>(count);
+  const double bytes = comm::reduce_value(world.group(), sent_bytes(world) - sent, comm::ReduceOp::sum);
+  out["sent_bytes"] = bytes / static_cast<double>(count);
   out["memory"] = memory_of(run, world);
   return world.rank() == 0 ? out : nlohmann::json();
 }

@@ -11,7 +11,7 @@
 #include "core/base/memory.h"
 #include "core/base/text.h"
 #include "core/base/version.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 #include "core/resume/export.h"
 #include "core/train/report/flop_rate.h"
 
@@ -53,7 +53,7 @@ AllSkippedSamples skipped_samples(const data::Datasets& data, const comm::World&
     if (split) mine[name] = split->skipped();
   AllSkippedSamples out;
   std::map<std::string, std::set<std::int64_t>> all;
-  for (const auto& text : comm::gather_text(world.group(), world.device(), mine.dump())) {
+  for (const auto& text : comm::gather_text(world.group(), mine.dump())) {
     auto& of_rank = out.by_rank.emplace_back();
     const auto parsed = parse_json(text);
     for (const auto& [name, samples] : parsed.items())

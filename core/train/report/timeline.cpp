@@ -12,7 +12,7 @@
 #include "core/base/json_parse.h"
 #include "core/base/trace.h"
 #include "core/checkpoint/shared_errors.h"
-#include "core/comm/text.h"
+#include "core/comm/host_values.h"
 #include "core/resume/run_folder.h"
 #include "core/train/callbacks.h"
 
@@ -62,13 +62,12 @@ double clock_offset(const comm::World& world) {
   constexpr int kRounds = 8;
   double offset = 0;
   const auto& group = world.group();
-  auto time = at::zeros({1}, at::TensorOptions(at::kDouble).device(world.device()));
+  auto time = at::zeros({1}, at::kDouble);  // on the CPU, so that recv() waits for the message, also over NCCL
   for (int other = 1; other < world.size(); ++other) {
     double fastest = std::numeric_limits<double>::infinity();
     for (int round = 0; round < kRounds; ++round) {
       if (world.rank() == 0) {
         group.recv(time, other);
-        (void)time.item<double>();  // on a GPU, recv() only orders the stream; reading the value waits for the message
         time.fill_(trace::now());
         group.send(time, other);
       } else if (world.rank() == other) {
@@ -90,7 +89,7 @@ void write_trace(const comm::Mesh& mesh, const std::string& path) {
   const auto spans = trace::stop();
   auto& world = mesh.world();
   const auto mine = events_of(mesh, spans, clock_offset(world)).dump();
-  const auto all = comm::gather_text(world.group(), world.device(), mine);
+  const auto all = comm::gather_text(world.group(), mine);
   checkpoint::on_first_rank(world, [&] {
     auto events = json::array();
     for (const auto& text : all)
