@@ -56,6 +56,29 @@ TEST(CompareScript, StopsAtAMistakeOfAllWays) {
   EXPECT_EQ(lines_of(unwritable.err).size(), 1U) << unwritable.err;
 }
 
+// The command itself: BERT on a table of a few sentences.
+TEST(BertScript, ComparesTheRunsInOnePage) {
+  const TemporaryFolder folder;
+  std::string table = "sentence\tlabel\n";
+  for (int i = 0; i < 60; ++i) table += (i % 2 == 0 ? "a good film\t1\n" : "not a film that one likes\t0\n");
+  for (const auto* split : {"/train.tsv", "/dev.tsv"}) (void)folder.write(std::string("data") + split, table);
+  (void)folder.write("bert/vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\ngood\nfilm\nnot\nthat\none\nlikes\n");
+  const auto out = folder.path() + "/out";
+  const auto result =
+      run_process({"bash", kExamples + "bert_sst2/compare.sh", "--data", folder.path() + "/data", "--tokenizer",
+                   folder.path() + "/bert", "--seconds", "1", "--out", out, "--set", "train.max_steps=2"},
+                  {.environment = {std::string("TRIREME=") + TRIREME_COMMAND}, .time_limit = 200});
+  EXPECT_EQ(result.code, 0) << result.err << result.out;
+  EXPECT_NE(result.out.find("/compare.html: 4 runs, "), std::string::npos) << result.out;
+  EXPECT_EQ(count_of(result.out, "ms of a step "), 2) << result.out;
+  for (const auto* name : {"baseline_1", "baseline_2", "optimised_1", "optimised_2"})
+    EXPECT_TRUE(std::filesystem::exists(out + "/" + name + "/summary.json")) << name;
+  const auto again = run_process({"bash", kExamples + "bert_sst2/compare.sh", "--data", folder.path()},
+                                 {.environment = {std::string("TRIREME=") + TRIREME_COMMAND}});
+  EXPECT_EQ(again.code, 2);
+  EXPECT_NE(again.err.find("has no train.tsv; name the folder of SST-2 with --data FOLDER"), std::string::npos);
+}
+
 TEST(Scripts, RefuseInOneLine) {
   const auto sbatch =
       run_process({"bash", kExamples + "slurm/train.sbatch", "run.toml"}, {.environment = {"SLURM_JOB_ID"}});
