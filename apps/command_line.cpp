@@ -47,7 +47,8 @@ std::vector<std::string> names_of(const CLI::App& app) {
 
 /// Commands that only verify starts.
 bool is_ours(const CLI::App& command) {
-  return command.get_name() == "record" || command.get_name() == "check-layouts";
+  const auto& name = command.get_name();
+  return name == "record" || name == "check-layouts" || name == "measure";
 }
 
 std::vector<std::string> commands_of(CLI::App& app) {

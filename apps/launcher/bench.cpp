@@ -97,7 +97,7 @@ RunEnd measure(Supervisor& supervisor, const BenchCommand& command, Candidate& c
                double seconds) {
   RunEnd end;
   if (candidate.is_program) {
-    const auto script = fmt::format("{} >{}", command.against, text::shell_word(into));
+    const auto script = fmt::format("{{ {}\n}} >{}", command.against, text::shell_word(into));
     end = supervisor.run(
         {.program = {.path = "/bin/sh", .words = {"sh", "-c", script}, .environment = whole_environment()}});
   } else {

@@ -50,7 +50,7 @@ TEST(Runs, AreListedWithTheirStates) {
   }
   const auto& run = runs.at("done");
   EXPECT_EQ(run.at("steps"), run.at("step"));
-  EXPECT_EQ(run.at("layout"), "2 = tp 2");
+  EXPECT_EQ(run.at("layout"), "2 = dp 1 x tp 2");
   EXPECT_EQ(run.at("plugin"), "hybrid_parallel");
   EXPECT_EQ(run.at("best_by"), "accuracy");
   EXPECT_EQ(run.at("best"), json_of(root + "/deep/er/done/summary.json").at("best").at("validation_accuracy"));

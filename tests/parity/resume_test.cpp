@@ -178,6 +178,9 @@ TEST_F(Resume, RewindsToAnEarlierStep) {
                                    "step-00000012.aside", "step-00000016.aside", "step-00000018.aside"}));
   EXPECT_NE(log("run").find("aside     checkpoints of later steps renamed: "), std::string::npos) << log("run");
   EXPECT_NE(log("run").find("lines after step 8 dropped"), std::string::npos) << log("run");
+  const auto times = summary("run")["times"];
+  EXPECT_EQ(times["starts"], 2) << times;
+  for (const auto* part : {"training", "start-up", "evaluation", "lost", "idle"}) EXPECT_GT(times[part], 0) << times;
   // The newest checkpoint is now the rewound run's, which ends like the run that never stopped.
   train("run", 1, kConstant + "--resume must");
   EXPECT_NE(log("run").find("step-00000010: epoch 2, step 10\n"), std::string::npos) << log("run");
