@@ -45,7 +45,7 @@ std::vector<std::string> names_of(const CLI::App& app) {
   return names;
 }
 
-/// Commands that only verify starts.
+/// Commands that only verify and bench start.
 bool is_ours(const CLI::App& command) {
   const auto& name = command.get_name();
   return name == "record" || name == "check-layouts" || name == "measure";

@@ -35,10 +35,13 @@ jobs_here() {
 # exports TMPDIR, unless it is set. The caller removes the folder $tests_folder, if that is not empty.
 tests_folder=
 write_tests_to_memory() {
-  local free_kb memory_kb
+  local free_kb memory_kb limit
   [ -z "${TMPDIR:-}" ] && [ -d /dev/shm ] || return 0
   free_kb=$(df -k --output=avail /dev/shm 2>/dev/null | tail -n 1)
   memory_kb=$(awk '/^MemAvailable/ {print $2}' /proc/meminfo)
+  # What a container may use at most, in bytes, or "max".
+  limit=$(cat /sys/fs/cgroup/memory.max 2>/dev/null || echo max)
+  [ "$limit" = max ] || [ $((limit / 1024)) -ge "$memory_kb" ] || memory_kb=$((limit / 1024))
   [ "${free_kb:-0}" -ge 4000000 ] && [ "${memory_kb:-0}" -ge 12000000 ] || return 0
   tests_folder=$(mktemp -d /dev/shm/trireme-tests-XXXXXX 2>/dev/null) || return 0
   printf '#!/bin/sh\n' >"$tests_folder/program"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -21,6 +22,8 @@
 #include "core/base/json_text.h"
 #include "core/base/owned_folder.h"
 #include "core/base/text.h"
+#include "core/launch/process.h"
+#include "core/launch/rank_variables.h"
 
 namespace trireme::apps {
 namespace {
@@ -33,6 +36,7 @@ struct Candidate {
   std::int64_t ranks = 1, threads = 0;  ///< threads of a rank; 0: its own choice
   std::optional<Layout> layout{};       ///< unset: the file's own, or a program
   bool is_program = false;
+  ranks::Program program{};                ///< the user's
   std::vector<double> steps{}, medians{};  ///< seconds of each step, and the median of each round
   json last{};                             ///< the last round's (core/train/report/measurement.h)
 };
@@ -46,8 +50,9 @@ double quantile(std::vector<double> values, double at) {
   return values[below] + (position - static_cast<double>(below)) * (values[above] - values[below]);
 }
 
-/// How far the rounds' medians are apart, relative to the lowest.
-double spread_of(const Candidate& candidate) {
+/// How far the rounds' medians are apart, relative to the lowest; null of one round.
+json spread_of(const Candidate& candidate) {
+  if (candidate.medians.size() < 2) return {};
   const auto [low, high] = std::minmax_element(candidate.medians.begin(), candidate.medians.end());
   return *high / *low - 1;
 }
@@ -68,7 +73,6 @@ std::vector<Candidate> candidates_of(const BenchCommand& command) {
         blame(layout, command.set, error);
       }
     }
-  if (!command.against.empty()) out.push_back({.name = command.against, .is_program = true});
   return out;
 }
 
@@ -92,14 +96,27 @@ json measured_by(const std::string& program, const std::string& output) {
   return out;
 }
 
+/// A shell script that runs the user's program, with its output in `into`, in the user's environment: without what
+/// ranks get here.
+std::string script_of(const std::string& program, const std::string& into) {
+  auto changed = rank_variables(0, 1, 0, "", 0);
+  changed.emplace_back("OMP_WAIT_POLICY", "");
+  std::string out;
+  for (const auto& [name, value] : changed)
+    if (const char* before = std::getenv(name.c_str()); before == nullptr)
+      out += fmt::format("unset {}\n", name);
+    else
+      out += fmt::format("export {}={}\n", name, text::shell_word(before));
+  return fmt::format("{}exec >{}\n{}\n", out, text::shell_word(into), program);
+}
+
 /// Measures a candidate once more. Returns how its ranks ended.
 RunEnd measure(Supervisor& supervisor, const BenchCommand& command, Candidate& candidate, const std::string& into,
                double seconds) {
+  std::remove(into.c_str());
   RunEnd end;
   if (candidate.is_program) {
-    const auto script = fmt::format("{{ {}\n}} >{}", command.against, text::shell_word(into));
-    end = supervisor.run(
-        {.program = {.path = "/bin/sh", .words = {"sh", "-c", script}, .environment = whole_environment()}});
+    end = supervisor.run({.program = candidate.program});
   } else {
     std::vector<std::string> arguments{"measure", command.config, "--into",
                                        into,      "--seconds",    fmt::format("{}", seconds)};
@@ -186,35 +203,47 @@ void print_parts(const std::vector<json>& results, const char* title, const char
 }  // namespace
 
 int bench(const BenchCommand& command) {
+  const auto users_environment = whole_environment();  // before that of the worker is prepared
   auto candidates = candidates_of(command);
   Supervisor supervisor;
   std::vector<std::string> checking{"check-layouts", command.config, "--ranks",
                                     std::to_string(command.ranks.value_or(1))};
   if (!command.layouts.empty()) checking.insert(checking.end(), {"--layouts", command.layouts});
   for (const auto& set : command.set) checking.insert(checking.end(), {"--set", set});
-  if (const auto checked = check(supervisor, checking); checked.code != 0) return checked.code;
+  if (!command.against.empty()) candidates.push_back({.name = command.against, .is_program = true});
   const OwnedFolder folder(temporary_folder(), "trireme");
   if (folder.path().empty())
     throw ConfigError(fmt::format("{}: {}; set TMPDIR to a folder that can be written to", temporary_folder(),
                                   std::strerror(folder.error())));
+  const auto into = folder.path() + "/result";
+  for (auto& candidate : candidates)
+    if (candidate.is_program)
+      candidate.program = {
+          .path = "/bin/sh", .words = {"sh", "-c", script_of(command.against, into)}, .environment = users_environment};
+  if (const auto checked = check(supervisor, checking); checked.code != 0) return checked.code;
+
   const int rounds = candidates.size() > 1 ? 2 : 1;
+  int failed = 0;
   for (int round = 1; round <= rounds; ++round)
     for (auto& candidate : candidates) {
       if (!output_error().empty()) return 0;  // standard output is closed
-      const auto end = measure(supervisor, command, candidate, folder.path() + "/result",
-                               static_cast<double>(command.seconds) / rounds);
-      if (end.code != 0) return end.code;
+      if (round > 1 && candidate.medians.empty()) continue;
+      const auto end = measure(supervisor, command, candidate, into, static_cast<double>(command.seconds) / rounds);
+      if (end.stopped || (end.code != 0 && &candidate == &candidates.front())) return end.code;
+      if (end.code != 0) failed = end.code;  // another layout may need less memory
       if (command.json) continue;
-      put(fitted(fmt::format("round {} of {}: {}: {:.1f} ms a step", round, rounds, text::printable(candidate.name),
-                             1e3 * candidate.medians.back())) +
+      put(fitted(fmt::format("round {} of {}: {}: {}", round, rounds, text::printable(candidate.name),
+                             end.code != 0 ? fmt::format("did not run (exit code {})", end.code)
+                                           : fmt::format("{:.1f} ms a step", 1e3 * candidate.medians.back()))) +
           "\n");
       std::fflush(stdout);
     }
+  std::erase_if(candidates, [](const Candidate& candidate) { return candidate.medians.empty(); });
   std::vector<json> results;
   for (const auto& candidate : candidates) results.push_back(json_of(candidate));
   if (command.json) {
     put(json_text(json(results), 2) + "\n");
-    return 0;
+    return failed;
   }
   put("\n");
   print_steps(results);
@@ -223,7 +252,7 @@ int bench(const BenchCommand& command) {
   print_parts(results, "MiB of the fullest rank", "memory",
               {"weights", "gradients", "optimizer", "average", "gathered", "activations", "peak", "process"},
               1.0 / (1 << 20));
-  return 0;
+  return failed;
 }
 
 }  // namespace trireme::apps

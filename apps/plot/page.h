@@ -8,7 +8,7 @@
 
 namespace trireme::apps {
 
-/// What the page's script reads, without names of HTML. Numbers have 6 digits, but steps and samples all of theirs.
+/// What the page's script reads, without anything of HTML. Numbers have 6 digits, but steps and samples all of theirs.
 nlohmann::json page_data(const Plot& plot);
 
 /// The page. Run folders hold text that anybody may have written: as data it cannot end the script that holds it.

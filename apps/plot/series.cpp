@@ -150,6 +150,7 @@ RunSeries read_series(const std::string& dir) {
 }
 
 void MeanSeries::add(SeriesByName run) {
+  ++runs_;
   for (auto& [name, points] : run) {
     auto& sum = sums_[name];
     if (sum.runs++ == 0) {
@@ -175,8 +176,10 @@ void MeanSeries::add(SeriesByName run) {
 
 SeriesByName MeanSeries::take() {
   SeriesByName out;
+  const auto runs = std::exchange(runs_, 0);
   for (auto& [name, sum] : std::exchange(sums_, {})) {
-    const auto count = static_cast<double>(sum.runs);
+    if (sum.runs < runs) continue;
+    const auto count = static_cast<double>(runs);
     for (auto& point : sum.points) {
       point.at.samples /= count;
       point.at.seconds /= count;

@@ -51,7 +51,7 @@ inline constexpr std::size_t kMostMarks = 200;
 /// Reads the run in `dir`. @pre is_run(dir). @throws CheckpointError when its metrics.jsonl cannot be read
 RunSeries read_series(const std::string& dir);
 
-/// Series of several runs, added run by run. Only the steps that all of them have are kept.
+/// Series of several runs, added run by run. Only the series and steps that all of them have are kept.
 class MeanSeries {
  public:
   void add(SeriesByName run);
@@ -64,6 +64,7 @@ class MeanSeries {
     std::size_t runs = 0;
   };
   std::map<std::string, Sum> sums_;
+  std::size_t runs_ = 0;
 };
 
 /// At most `most` points: the first, the last, and the lowest and the highest of each of equally long parts, so that

@@ -9,6 +9,7 @@
 #include "apps/report.h"
 #include "apps/runs/run_record.h"
 #include "core/base/clock.h"
+#include "core/base/error.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 
@@ -46,7 +47,13 @@ json json_of(const RunRecord& run, double now) {
 
 int list_runs(const RunsCommand& command) {
   std::vector<RunRecord> runs;
-  for (const auto& dir : find_runs(command.dir)) runs.push_back(read_run(dir));
+  for (const auto& dir : find_runs(command.dir)) {
+    try {
+      runs.push_back(read_run(dir));
+    } catch (const CheckpointError& error) {  // such as one that is moved just now
+      say_error(error.what());
+    }
+  }
   std::stable_sort(runs.begin(), runs.end(),
                    [](const RunRecord& a, const RunRecord& b) { return a.times.end > b.times.end; });
   const double now = unix_seconds();

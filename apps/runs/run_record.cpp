@@ -6,6 +6,7 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
@@ -38,14 +39,22 @@ T value(const json& line, const char* key, T otherwise) {
   }
 }
 
+/// For a terminal, on which control characters would act.
+std::string text_in(const json& line, const char* key) {
+  auto text = value<std::string>(line, key, "");
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, '?');
+  return text;
+}
+
 /// What a start says about the run.
 void take_start(RunRecord& run, const json& line) {
   run.steps = value<std::int64_t>(line, "steps", 0);
-  run.layout = value<std::string>(line, "layout", "");
-  run.plugin = value<std::string>(line, "plugin", "");
+  run.layout = text_in(line, "layout");
+  run.plugin = text_in(line, "plugin");
   const auto metric = line.find("best_by");
   if (metric == line.end()) return;
-  run.best_by = value<std::string>(*metric, "name", "");
+  run.best_by = text_in(*metric, "name");
   run.is_fraction = value(*metric, "fraction", false);
 }
 
@@ -94,17 +103,19 @@ void RunReader::take(const json& line) {
 
 const RunRecord& RunReader::read() {
   const auto path = run_.dir + "/" + kMetrics;
-  std::ifstream lines(path, std::ios::binary);
   struct stat file {};
-  if (!lines || ::stat(path.c_str(), &file) != 0) throw CheckpointError(path + ": cannot be read");
-  if (file.st_ino != file_ || file.st_size < position_) {
+  const bool found = ::stat(path.c_str(), &file) == 0;  // before it is opened: what replaces it is seen the next time
+  std::ifstream lines(path, std::ios::binary);
+  if (!found || !lines) throw CheckpointError(path + ": cannot be read");
+  if (begins_ == 0 || file.st_ino != file_ || file.st_size < position_) {
     run_ = RunRecord{.dir = run_.dir};
     position_ = 0;
     last_event_.clear();
     file_ = file.st_ino;
+    ++begins_;
   }
   lines.seekg(position_);
-  for (std::string text; std::getline(lines, text) && !lines.eof();) {  // the last one may be in the writing
+  for (std::string text; std::getline(lines, text) && !lines.eof();) {  // the last line may not be complete yet
     position_ += static_cast<std::int64_t>(text.size()) + 1;
     if (const auto line = parse_json_or_null(text); line.is_object()) take(line);
   }
@@ -134,6 +145,7 @@ std::vector<std::string> runs_in(const std::string& dir) {
     if (found) out.push_back(at->path().string());
     if (found || at.depth() >= kDeepest) at.disable_recursion_pending();
   }
+  if (none) throw CheckpointError(fmt::format("{}: cannot be listed: {}", dir, none.message()));
   std::sort(out.begin(), out.end());
   return out;
 }

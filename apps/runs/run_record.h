@@ -26,7 +26,7 @@ struct RunRecord {
   RunState state = RunState::died;
   std::int64_t step = 0, steps = 0;  ///< the last one, and those of the whole training; 0: not known
   std::string layout{}, plugin{};    ///< "4 = dp 2 x tp 2", "hybrid_parallel"; of the last start
-  std::string best_by{};             ///< the metric that decides which weights are the best: "validation accuracy"
+  std::string best_by{};             ///< the metric that decides which weights are the best: "accuracy"
   bool is_fraction = false;          ///< it is shown in percent
   std::optional<double> best{};
   train::RunTimes times{};
@@ -45,6 +45,8 @@ class RunReader {
   explicit RunReader(std::string dir, EachLine each = nullptr);
   /// What the folder says now. @throws CheckpointError when metrics.jsonl cannot be read
   const RunRecord& read();
+  /// How often the file was read from its begin.
+  [[nodiscard]] int begins() const { return begins_; }
 
  private:
   void take(const nlohmann::json& line);
@@ -53,6 +55,7 @@ class RunReader {
   EachLine each_;
   std::int64_t position_ = 0;  ///< in metrics.jsonl, after the last whole line
   std::uint64_t file_ = 0;     ///< its inode
+  int begins_ = 0;
   std::string last_event_{};
 };
 

@@ -90,7 +90,12 @@ int top(const TopCommand& command) {
   if (!is_run(command.run))
     throw ConfigError(command.run + ": no run folder; it would have a config.toml and a metrics.jsonl");
   Last last;
-  RunReader reader(command.run, [&](const json& line) { last.take(line); });
+  int begins = 0;
+  RunReader reader(command.run, [&](const json& line) {
+    if (begins != reader.begins()) last = {};  // lines of later steps were dropped
+    begins = reader.begins();
+    last.take(line);
+  });
   const bool live = terminal_columns(STDOUT_FILENO) > 0;
   for (std::size_t shown = 0;;) {
     const auto& run = reader.read();

@@ -25,9 +25,9 @@ namespace {
 
 /// The commands that the launcher executes itself.
 template <class Chosen>
-constexpr bool kIsLaunchers = std::is_same_v<Chosen, VerifyCommand> || std::is_same_v<Chosen, BenchCommand> ||
-                              std::is_same_v<Chosen, LaunchCommand> || std::is_same_v<Chosen, RunsCommand> ||
-                              std::is_same_v<Chosen, TopCommand> || std::is_same_v<Chosen, PlotCommand>;
+constexpr bool kRunsInLauncher = std::is_same_v<Chosen, VerifyCommand> || std::is_same_v<Chosen, BenchCommand> ||
+                                 std::is_same_v<Chosen, LaunchCommand> || std::is_same_v<Chosen, RunsCommand> ||
+                                 std::is_same_v<Chosen, TopCommand> || std::is_same_v<Chosen, PlotCommand>;
 
 int run_command(int argc, char** argv) {
   const auto command = parse_command_line(argc, argv);
@@ -37,7 +37,7 @@ int run_command(int argc, char** argv) {
         if constexpr (std::is_same_v<Chosen, Answer>) {
           put(fitted(chosen.text));
           return check_output(0);
-        } else if constexpr (kIsLaunchers<Chosen>) {
+        } else if constexpr (kRunsInLauncher<Chosen>) {
           throw ConfigError("this is a command of trireme, not of its worker");
           return 0;
         } else if constexpr (std::is_same_v<Chosen, TrainCommand>) {

@@ -58,45 +58,43 @@ bool holds_a_run(const fs::path& dir) {
   return any;
 }
 
-/// The lines of the file; those that are truncated are null.
-void for_each_line(const std::string& path,
-                   const std::function<void(const std::string& line, const nlohmann::json& parsed)>& use) {
-  std::ifstream lines(path, std::ios::binary);
-  for (std::string line; std::getline(lines, line);) use(line, parse_json_or_null(line));
-}
-
 struct Cut {
   std::int64_t lines = 0;  ///< that were dropped, but for scores that are written again
   RunFolder::Dropped dropped;
   RunTimes kept;
 };
 
-/// Rewrites the file for a run that is resumed at `step`. Dropped are the lines of later steps, but for starts, and a
+/// Rewrites the file for a run that goes on at `step`. Dropped are the lines of later steps, but for starts, and a
 /// truncated one. The test scores of an earlier end are removed too, but the resumed run's end writes them again; so
-/// are the scores of this step if the checkpoint does not know them.
+/// are the scores of this step if the checkpoint does not know them. @throws CheckpointError
 Cut cut_metrics(const std::string& path, std::int64_t step, bool is_evaluated) {
   Cut cut;
-  if (!fs::exists(path)) return cut;
+  std::error_code none;
+  if (!fs::exists(path, none)) return cut;
+  std::ifstream lines(path, std::ios::binary);
+  if (!lines) throw CheckpointError(path + ": cannot be read");
   FileWriter out(path);
-  for_each_line(path, [&](const std::string& line, const nlohmann::json& parsed) {
+  for (std::string line; std::getline(lines, line);) {
+    const auto parsed = parse_json_or_null(line);
     if (!parsed.is_object()) {
       ++cut.lines;
-      return;
+      continue;
     }
-    const auto at = parsed.value("step", std::int64_t{0});
-    const bool later = at > step && parsed.value("event", "") != kStartEvent;
-    const bool again =
-        parsed.value("split", "") == "test" || (!is_evaluated && parsed.value("kind", "") == "eval" && at == step);
-    cut.dropped.end = std::max(cut.dropped.end, parsed.value("time", 0.0));
+    const double at = number_in(parsed, "step");
+    const bool later = at > static_cast<double>(step) && !is_in(parsed, "event", kStartEvent);
+    const bool again = is_in(parsed, "split", "test") ||
+                       (!is_evaluated && is_in(parsed, "kind", "eval") && at == static_cast<double>(step));
+    cut.dropped.end = std::max(cut.dropped.end, number_in(parsed, "time"));
     cut.lines += later ? 1 : 0;
     if (later || again) {
       cut.dropped.seconds += lost_with(parsed);
-      return;
+      continue;
     }
     cut.kept.add(parsed);
+    line += '\n';
     out.write(line.data(), line.size());
-    out.write("\n", 1);
-  });
+  }
+  if (lines.bad()) throw CheckpointError(path + ": cannot be read to its end");
   out.commit();
   return cut;
 }
@@ -154,16 +152,13 @@ bool RunFolder::is_ours_without_checkpoint() const {
 }
 
 void RunFolder::clear_own_start() {
+  std::vector<std::string> unsaid;
+  cut(-1, /*is_evaluated=*/false, unsaid);  // of metrics.jsonl the starts stay
   std::error_code ignored;
-  RunTimes before;
-  for_each_line(path_in(dir_, kMetrics), [&](const std::string& /*line*/, const nlohmann::json& parsed) {
-    if (parsed.is_object()) before.add(parsed);
-  });
-  dropped_ = {.seconds = before.wall(), .end = before.end};
   std::vector<fs::path> found;
   for (const auto& entry : fs::directory_iterator(dir_, ignored)) found.push_back(entry.path());
   for (const auto& path : found)
-    if (path.filename() != ".lock") fs::remove_all(path, ignored);  // the lock is held
+    if (path.filename() != ".lock" && path.filename() != kMetrics) fs::remove_all(path, ignored);  // the lock is held
   resume_point_.notes.emplace_back("earlier   start saved no checkpoint; its folder is used again");
 }
 
@@ -225,6 +220,7 @@ void RunFolder::cut(std::int64_t step, bool is_evaluated, std::vector<std::strin
   fs::remove(fs::path(dir_) / "summary.json", none);  // of an earlier end, which is no longer the run's
   if (const auto aside = checkpoint::set_aside_after(dir_, step); !aside.empty())
     notes.push_back(fmt::format("aside     checkpoints of later steps renamed: {}", text::join(aside)));
+  dropped_ = {};
   try {
     const auto cut = cut_metrics(path_in(dir_, kMetrics), step, is_evaluated);
     times_ = cut.kept;

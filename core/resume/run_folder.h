@@ -100,7 +100,7 @@ class RunFolder {
   bool active_;
   std::optional<OutputFolder> lock_;
   std::optional<AppendFile> metrics_;
-  RunTimes times_;  ///< of the lines in metrics_
+  RunTimes times_;  ///< of the lines in metrics_, and of those that could not be recorded
   Dropped dropped_;
   std::string problem_;
   std::optional<Log> bears_errors_;

@@ -10,46 +10,47 @@
 namespace trireme::train {
 namespace {
 
-double number(const nlohmann::json& line, const char* key) {
-  const auto found = line.find(key);
-  return found != line.end() && found->is_number() ? found->get<double>() : 0;
-}
-
-bool is(const nlohmann::json& line, const char* key, const char* value) {
-  const auto found = line.find(key);
-  return found != line.end() && found->is_string() && found->get_ref<const std::string&>() == value;
-}
-
 double seconds_of_step(const nlohmann::json& line) {
-  const double rate = number(line, "samples_per_s");
-  return rate > 0 ? number(line, "samples") / rate : 0;
+  const double rate = number_in(line, "samples_per_s");
+  return rate > 0 ? number_in(line, "samples") / rate : 0;
 }
 
 }  // namespace
 
+double number_in(const nlohmann::json& line, const char* key, double otherwise) {
+  const auto found = line.find(key);
+  return found != line.end() && found->is_number() ? found->get<double>() : otherwise;
+}
+
+bool is_in(const nlohmann::json& line, const char* key, const char* text) {
+  const auto found = line.find(key);
+  return found != line.end() && found->is_string() && found->get_ref<const std::string&>() == text;
+}
+
 void RunTimes::add(const nlohmann::json& line) {
-  end = std::max(end, number(line, "time"));
+  end = std::max(end, number_in(line, "time"));
   const bool first = begin == 0;
   if (first) begin = end;
-  if (is(line, "kind", "step")) {
-    const double seconds = seconds_of_step(line), waited = std::clamp(number(line, "data_wait"), 0.0, 1.0) * seconds;
+  if (is_in(line, "kind", "step")) {
+    const double seconds = seconds_of_step(line), waited = std::clamp(number_in(line, "data_wait"), 0.0, 1.0) * seconds;
     data += waited;
     training += seconds - waited;
     if (first) begin -= seconds;  // the file of a version without starts
-  } else if (is(line, "kind", "eval")) {
-    evaluation += number(line, "seconds");
-  } else if (is(line, "event", "save")) {
-    saving += number(line, "held_s");
-  } else if (is(line, "event", "wait")) {
-    training += number(line, "seconds");
-  } else if (is(line, "event", kStartEvent)) {
-    const double here = number(line, "start_up_s"), before = number(line, "idle_s") + number(line, "lost_s");
-    if (starts++ == 0) begin = number(line, "time") - here - before;  // what is before left no other line
+  } else if (is_in(line, "kind", "eval")) {
+    evaluation += number_in(line, "seconds");
+  } else if (is_in(line, "event", "save")) {
+    saving += number_in(line, "held_s");
+  } else if (is_in(line, "event", "wait")) {
+    training += number_in(line, "seconds");
+  } else if (is_in(line, "event", kStartEvent)) {
+    const double here = number_in(line, "start_up_s"), before = number_in(line, "idle_s") + number_in(line, "lost_s");
+    if (first) begin = number_in(line, "time") - here - before;  // what is before has left no other line
+    ++starts;
     start_up += here;
-    idle += number(line, "idle_s");
-    lost += number(line, "lost_s");
-  } else if (is(line, "event", "rollback")) {
-    lost += number(line, "lost_s");
+    idle += number_in(line, "idle_s");
+    lost += number_in(line, "lost_s");
+  } else if (is_in(line, "event", "rollback")) {
+    lost += number_in(line, "lost_s");
   }
 }
 
@@ -78,7 +79,7 @@ double lost_with(const nlohmann::json& line) {
   RunTimes times;
   times.add(line);
   return times.training + times.data + times.evaluation + times.saving +
-         (is(line, "event", "rollback") ? times.lost : 0);
+         (is_in(line, "event", "rollback") ? times.lost : 0);
 }
 
 nlohmann::json to_json(const RunTimes& times) {

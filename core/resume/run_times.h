@@ -21,7 +21,7 @@ struct RunTimes {
   double evaluation = 0;  ///< of the validation and test splits
   double saving = 0;      ///< checkpoints, as far as the training waited for them
   double lost = 0;        ///< steps, evaluations and saves that a later start or a rollback has undone
-  double idle = 0;        ///< between the end of a start and the next one
+  double idle = 0;        ///< between the last line of a start and the begin of the next one
   double begin = 0;       ///< of the first start, Unix seconds; 0: no line is known
   double end = 0;         ///< of the last line, Unix seconds
   int starts = 0;
@@ -29,7 +29,7 @@ struct RunTimes {
   /// Counts a line of metrics.jsonl. Lines of a kind that takes no time only move the end.
   void add(const nlohmann::json& line);
   [[nodiscard]] double wall() const { return end - begin; }
-  /// What none of the numbers above has: mainly the export of weights, and output.
+  /// What none of the numbers above has: the export of weights, the best weights, output.
   [[nodiscard]] double other() const;
   /// training / wall(), from 0 to 1.
   [[nodiscard]] double goodput() const { return wall() > 0 ? training / wall() : 0; }
@@ -41,6 +41,10 @@ struct RunTimes {
 
 /// What is lost with a line that is dropped from metrics.jsonl, in seconds.
 double lost_with(const nlohmann::json& line);
+
+/// A member of a line, or `otherwise` if it has none of this type: others may have written into the file.
+double number_in(const nlohmann::json& line, const char* key, double otherwise = 0);
+bool is_in(const nlohmann::json& line, const char* key, const char* text);
 
 nlohmann::json to_json(const RunTimes& times);
 

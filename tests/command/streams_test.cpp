@@ -198,7 +198,7 @@ TEST(Streams, OneRankPrintsUnderTheUsersLauncher) {
         {{"eval", run.config, run.config, "--ranks", "2"}, "--ranks conflicts with the launcher"},
         {{"train", run.config, "--rank", "2"}, "no option --rank; did you mean \"--ranks\"?"},
         {{"config", run.config, "--set", "train.epohcs=1"}, "no key \"epohcs\""},
-        {{"verify", run.config, "--layouts", "dp=1; dp=2"}, "run it without mpirun"},
+        {{"verify", run.config, "--layouts", "dp=1; dp=2"}, "run them without mpirun"},
         {{"train", "/dev/stdin"}, "/dev/stdin: every rank has to read this file"},
         {{"train", run.config, "--set", "train.global_batch=2"}, "cannot be split over 3 data-parallel ranks"}})
     expect_only_refusal(run_process(under_mpirun(arguments), kRoot), 2, says);

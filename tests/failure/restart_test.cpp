@@ -226,6 +226,9 @@ TEST(Restart, WithoutACheckpointTheFolderIsUsedAgain) {
   EXPECT_TRUE(std::filesystem::exists(run.dir() + ".1/summary.json")) << "the user's own run";
   EXPECT_FALSE(std::filesystem::exists(run.dir() + ".2"));
   EXPECT_EQ(count_of(content_of(run.dir() + "/metrics.jsonl"), "\"kind\":\"step\""), 105);
+  const auto times = json_of(run.dir() + "/summary.json").at("times");
+  EXPECT_EQ(times.at("starts"), 3) << times;
+  EXPECT_GT(times.at("lost"), 0) << times;
 }
 
 // More steps without a checkpoint are lost like fewer ones.

@@ -31,6 +31,12 @@ RankRecord nowhere{};  // written to where there is no file
 std::atomic<RankRecord*> current{&nowhere};
 std::atomic<bool> any_lost{false}, on_device{false};
 
+/// Of watch_phases(): for the process, as the record is.
+std::function<void(Phase, bool)>& phase_watch() {
+  static std::function<void(Phase, bool)> watch;
+  return watch;
+}
+
 /// What is open; written by open() and end() alone.
 struct Files {
   std::string folder;
@@ -190,11 +196,6 @@ void Entry::failed() {
 
 void set_step(std::int64_t step) { store(record().step, step); }
 void set_block(int block) { store(record().block, block); }
-/// Beside the record, which is this process's too.
-static std::function<void(Phase, bool)>& phase_watch() {
-  static std::function<void(Phase, bool)> watch;
-  return watch;
-}
 void watch_phases(std::function<void(Phase, bool)> watch) { phase_watch() = std::move(watch); }
 
 void set_phase(Phase phase) { store(record().phase, phase); }

@@ -7,10 +7,7 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <deque>
 #include <nlohmann/json.hpp>
-#include <numeric>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,6 +30,14 @@ using comm::flight::Phase;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
+/// A point in time of the device's current stream.
+c10::Event mark_on(c10::Device device) {
+  c10::Event mark(device.type(), c10::EventFlag::BACKEND_DEFAULT);  // with the time
+  mark.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  return mark;
+}
+double seconds_between(const c10::Event& begin, const c10::Event& end) { return begin.elapsedTime(end) / 1000; }
+
 /// The time in forward and backward passes and in the optimizer, while it exists: on a CPU rank without the waits for
 /// other ranks, on a GPU that of the device.
 class PhaseTimes {
@@ -44,24 +49,23 @@ class PhaseTimes {
   PhaseTimes(const PhaseTimes&) = delete;
   PhaseTimes& operator=(const PhaseTimes&) = delete;
 
-  /// In seconds, since the object was made. On a GPU it waits for the device.
-  double of(Phase phase) {
-    auto& [seconds, marks] = times_[index(phase)];
-    for (; marks.size() > 1; marks.erase(marks.begin(), marks.begin() + 2)) {
-      marks[1].synchronize();
-      seconds += marks[0].elapsedTime(marks[1]) / 1000;
-    }
-    return seconds;
+  /// In seconds, since the object was made. @pre the device has done what was launched
+  [[nodiscard]] double of(Phase phase) const {
+    const auto& [seconds, marks] = times_[index(phase)];
+    double sum = seconds;
+    for (std::size_t i = 0; i + 1 < marks.size(); i += 2) sum += seconds_between(marks[i], marks[i + 1]);
+    return sum;
   }
 
  private:
   struct Time {
     double seconds = 0;
-    std::deque<c10::Event> marks{};  ///< on a GPU: begins and ends in turn
+    std::vector<c10::Event> marks{};  ///< on a GPU: begins and ends in turn
   };
   static std::size_t index(Phase phase) { return static_cast<std::size_t>(phase); }
 
-  /// Of one thread: that of the training.
+  /// Of one thread: that of the training. Must not throw at an end, where a destructor calls it: what is wrong with the
+  /// device is then the error of the next operation.
   void at(Phase phase, bool begins) {
     auto& time = times_[index(phase)];
     if (device_.is_cpu()) {
@@ -72,8 +76,11 @@ class PhaseTimes {
         time.seconds += std::chrono::duration<double>(now - began_).count();
       return;
     }
-    auto& mark = time.marks.emplace_back(device_.type(), c10::EventFlag::BACKEND_DEFAULT);
-    mark.record(c10::impl::VirtualGuardImpl(device_.type()).getStream(device_));
+    try {
+      time.marks.push_back(mark_on(device_));
+    } catch (const c10::Error&) {
+      if (begins) throw;
+    }
   }
 
   c10::Device device_;
@@ -125,6 +132,70 @@ class Batches {
   std::int64_t epoch_ = 0;
 };
 
+/// Trains steps and takes their times.
+class MeasuredSteps {
+ public:
+  MeasuredSteps(Boosted& run, const comm::World& world, FlopRate& flop_rate)
+      : run_(run), world_(world), flop_rate_(flop_rate), batches_(*run.loader) {}
+
+  /// Returns when the device, too, has done them. What the members below say is of these steps.
+  void train(std::int64_t count) {
+    seconds = samples = flops = 0;
+    each.clear();
+    waits = {};
+    const bool on_cpu = world_.device().is_cpu();
+    const auto begin = Clock::now();
+    std::vector<c10::Event> ends;
+    if (!on_cpu) ends.push_back(mark_on(world_.device()));
+    clock_.start();
+    for (std::int64_t i = 0; i < count; ++i) {
+      const auto batch = batches_.next();
+      const auto step = run_.train_step(batch);
+      if (!on_cpu) ends.push_back(mark_on(world_.device()));
+      launched_.add({step.loss}, [](const std::vector<double>& /*loss*/) {});  // what follows the mark on the device
+      if (world_.rank() == 0) flops += flop_rate_.of_step(batch).value_or(0);
+      samples += static_cast<double>(batch.global_samples);
+      const auto time = clock_.end_step(batch.wait_seconds);
+      each.push_back(time.seconds);
+      waits.data += time.data;
+      waits.communication += time.communication;
+    }
+    launched_.drain();
+    seconds = seconds_since(begin);
+    for (std::size_t i = 0; i + 1 < ends.size(); ++i) each[i] = seconds_between(ends[i], ends[i + 1]);
+  }
+
+  double seconds = 0, samples = 0, flops = 0;  ///< of all of them; flops: 0: not known
+  std::vector<double> each{};                  ///< seconds of each, on a GPU on the device
+  StepTime waits{};                            ///< the waits of all of them
+
+ private:
+  Boosted& run_;
+  const comm::World& world_;
+  FlopRate& flop_rate_;
+  Batches batches_;
+  Readback launched_;  // limits the steps that wait on a GPU, as in a training
+  StepClock clock_;
+};
+
+/// The parts of a step, in seconds: measurement.h.
+nlohmann::json split_of(const MeasuredSteps& steps, const PhaseTimes& phases, bool on_cpu) {
+  const auto mean = [&](double of_all) { return of_all / static_cast<double>(steps.each.size()); };
+  nlohmann::json split{{"data", mean(steps.waits.data)}, {"communication", nullptr}};
+  double other = steps.seconds - steps.waits.data;
+  for (const auto& [name, phase] :
+       {std::pair{"forward", Phase::forward}, {"backward", Phase::backward}, {"optimizer", Phase::update}}) {
+    split[name] = mean(phases.of(phase));
+    other -= phases.of(phase);
+  }
+  if (on_cpu) {
+    split["communication"] = mean(steps.waits.communication);
+    other -= steps.waits.communication;
+  }
+  split["other"] = mean(std::max(0.0, other));
+  return split;
+}
+
 }  // namespace
 
 nlohmann::json measure_steps(RunSetup setup, comm::World& world, double seconds) {
@@ -137,66 +208,25 @@ nlohmann::json measure_steps(RunSetup setup, comm::World& world, double seconds)
   auto run = booster.boost(training_inputs(setup));
   nlohmann::json out{{"set_up_s", seconds_since(begin)}};
 
-  Batches batches(*run.loader);
-  Readback launched;  // limits the steps that wait on a GPU, as in a training
-  StepClock clock;
-  std::optional<double> flops;
-  std::vector<double> each;
-  double samples = 0;
-  StepTime sum;
-  /// Returns the seconds that the steps have taken, on the device too.
-  const auto train = [&](std::int64_t steps) {
-    each.clear();
-    samples = 0;
-    sum = {};
-    const auto from = Clock::now();
-    clock.start();
-    for (std::int64_t i = 0; i < steps; ++i) {
-      const auto batch = batches.next();
-      launched.add({run.train_step(batch).loss}, [](const std::vector<double>& /*loss*/) {});
-      if (world.rank() == 0) flops = flop_rate.of_step(batch);
-      const auto time = clock.end_step(batch.wait_seconds);
-      samples += static_cast<double>(batch.global_samples);
-      each.push_back(time.seconds);
-      sum.data += time.data;
-      sum.communication += time.communication;
-    }
-    launched.drain();
-    sum.seconds = seconds_since(from);
-    each.back() += sum.seconds - std::accumulate(each.begin(), each.end(), 0.0);  // it has waited for all of them
-    return sum.seconds;
-  };
-  out["first_step_s"] = train(1);
-  train(kWarmUp);
-  const double one = train(kWarmUp) / kWarmUp;
-  const auto count = comm::broadcast_value(world.group(), std::llround(std::clamp(seconds / one, 3.0, kMostSteps)));
-
+  MeasuredSteps steps(run, world, flop_rate);
+  steps.train(1);
+  out["first_step_s"] = steps.seconds;
+  steps.train(kWarmUp);
+  steps.train(kWarmUp);
+  const double fitting = seconds * kWarmUp / steps.seconds;
+  const auto count = comm::broadcast_value(world.group(), std::llround(std::clamp(fitting, 3.0, kMostSteps)));
   const double sent = sent_bytes(world);
   {
-    PhaseTimes phases(world.device());
-    train(count);
-    const auto mean = [&](double of_all) { return of_all / static_cast<double>(count); };
-    double other = sum.seconds - sum.data;
-    nlohmann::json split{{"data", mean(sum.data)}, {"communication", nullptr}};
-    for (const auto& [name, phase] :
-         {std::pair{"forward", Phase::forward}, {"backward", Phase::backward}, {"optimizer", Phase::update}}) {
-      const double time = phases.of(phase);
-      split[name] = mean(time);
-      other -= time;
-    }
-    if (world.device().is_cpu()) {
-      split["communication"] = mean(sum.communication);
-      other -= sum.communication;
-    }
-    split["other"] = mean(std::max(0.0, other));
-    out["split"] = std::move(split);
+    const PhaseTimes phases(world.device());
+    steps.train(count);
+    out["split"] = split_of(steps, phases, world.device().is_cpu());
   }
-  out["step_s"] = each;
-  out["samples"] = samples / static_cast<double>(count);
-  out["flops"] = flops ? nlohmann::json(*flops) : nlohmann::json();
+  const auto mean = [&](double of_all) { return of_all / static_cast<double>(count); };
+  out["sent_bytes"] = mean(comm::reduce_value(world.group(), sent_bytes(world) - sent, comm::ReduceOp::sum));
+  out["step_s"] = steps.each;
+  out["samples"] = mean(steps.samples);
+  out["flops"] = steps.flops > 0 ? nlohmann::json(mean(steps.flops)) : nlohmann::json();
   out["peak_flops"] = peak ? nlohmann::json(*peak) : nlohmann::json();
-  const double bytes = comm::reduce_value(world.group(), sent_bytes(world) - sent, comm::ReduceOp::sum);
-  out["sent_bytes"] = bytes / static_cast<double>(count);
   out["memory"] = memory_of(run, world);
   return world.rank() == 0 ? out : nlohmann::json();
 }

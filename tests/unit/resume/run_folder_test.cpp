@@ -73,6 +73,38 @@ TEST_F(RunFolders, OtherFilesAreLeftAlone) {
   EXPECT_NE(refusal().find("is a file"), std::string::npos);
 }
 
+// A later start may go on from an earlier step than the start before it.
+TEST_F(RunFolders, StartsStayInTheMetrics) {
+  const auto step = [](int at) -> nlohmann::json {
+    return {{"kind", "step"}, {"step", at}, {"samples", 8}, {"samples_per_s", 4.0}};
+  };
+  {
+    const auto first = begin();
+    for (const int at : {1, 2, 3, 4}) first->metric(step(at));
+    first->metric({{"kind", "event"}, {"event", kStartEvent}, {"step", 4}, {"start_up_s", 0.0}});
+    first->metric(step(5));
+    first->metric({{"kind", "event"}, {"event", "save"}, {"step", 5}, {"held_s", 1.5}});
+  }
+  std::ofstream(dir() + "/metrics.jsonl", std::ios::app)
+      << R"({"kind": 3, "event": null, "step": "x", "time": "now", "split": []})"
+      << "\n"
+      << R"({"kind": "st)";
+  const auto checkpoint = dir() + "/checkpoints/step-00000002";
+  fs::create_directories(checkpoint);
+  RunFolder second(
+      dir(), "# config\n", [&](checkpoint::Damages& /*known*/) { return ResumePoint{.from = checkpoint}; }, true);
+  second.go_on(2, true);
+  std::vector<std::string> left;
+  std::ifstream lines(dir() + "/metrics.jsonl");
+  for (std::string line; std::getline(lines, line);) left.push_back(line);
+  ASSERT_EQ(left.size(), 4U);
+  EXPECT_NE(left[1].find("\"step\":2"), std::string::npos) << left[1];
+  EXPECT_NE(left[2].find("\"event\":\"start\""), std::string::npos) << left[2];
+  EXPECT_EQ(second.dropped().seconds, 2 + 2 + 2 + 1.5) << "three steps and the save";
+  EXPECT_GT(second.dropped().end, 0);
+  EXPECT_EQ(second.times().training, 4);
+}
+
 // What is called checkpoints need not be a run's.
 TEST_F(RunFolders, AFileCalledCheckpointsIsNoRun) {
   write(fs::path(dir()) / "checkpoints");
