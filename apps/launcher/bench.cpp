@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -61,7 +62,7 @@ json spread_of(const Candidate& candidate) {
 std::vector<Candidate> candidates_of(const BenchCommand& command) {
   std::vector<Candidate> out;
   if (command.layouts.empty())
-    out.push_back({.name = command.config,
+    out.push_back({.name = std::filesystem::path(command.config).filename().string(),
                    .ranks = command.ranks.value_or(1),
                    .threads = threads_of(read_config(command.config, command.set))});
   else
