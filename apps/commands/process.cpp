@@ -2,14 +2,19 @@
 
 #include <ATen/Parallel.h>
 #include <malloc.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
+#include <string>
 #include <utility>
 
+#include "core/base/clock.h"
 #include "core/base/cores.h"
 #include "core/base/error.h"
 #include "core/base/json_parse.h"
@@ -111,6 +116,23 @@ void tune_process(const train::RunConfig& config, const LaunchInfo& info) {
     at::set_num_threads(beside_gpu(config) ? std::max(1, cores_of_rank(info.local_size)) : 1);
   else if (std::getenv("OMP_NUM_THREADS") == nullptr)
     at::set_num_threads(std::min(at::get_num_threads(), usable_cores()));  // OpenMP knows no CPU quota
+}
+
+double process_begin() {
+  const double now = unix_seconds();
+  // The 22nd field of stat, in ticks since the machine's start; the second is a name in parentheses, with any
+  // characters.
+  std::ifstream file("/proc/self/stat");
+  std::string stat, field;
+  std::getline(file, stat);
+  const auto end_of_name = stat.rfind(')');
+  if (end_of_name == std::string::npos) return now;
+  std::istringstream fields(stat.substr(end_of_name + 1));
+  for (int number = 3; number <= 22; ++number) fields >> field;
+  double up = 0;
+  std::ifstream("/proc/uptime") >> up;
+  const double age = up - std::strtod(field.c_str(), nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  return fields && up > 0 && age >= 0 ? now - age : now;
 }
 
 train::RunSetup check_for_ranks(train::RunConfig config, std::int64_t ranks) {

@@ -14,6 +14,9 @@ comm::WorldOptions world_options(const train::RunConfig& config);
 /// activations from step to step.
 void tune_process(const train::RunConfig& config, const LaunchInfo& info);
 
+/// When this process began, Unix seconds, to a hundredth of a second; now, where the system does not tell.
+double process_begin();
+
 /// Prepares a training of `ranks` ranks silently in this one process, for a command that asks whether it could start.
 /// @throws ConfigError, DataError, CheckpointError
 train::RunSetup check_for_ranks(train::RunConfig config, std::int64_t ranks);

@@ -103,6 +103,7 @@ int run(const TrainCommand& command) {
         tune_process(config, info);
         const auto file = config.run.rank_logs ? std::make_shared<LogFile>() : nullptr;
         setup = train::prepare_training(std::move(config), info, Log(info.rank, stderr, file));
+        setup->began = process_begin();
         // Without our launcher, rank 0 must not end before the others can learn why.
         if (info.rank == 0 && is_rank_of_command()) train::check_run(*setup);
         return options;

@@ -126,7 +126,14 @@ RunEnd measure(Supervisor& supervisor, const BenchCommand& command, Candidate& c
     end = run_ranks(supervisor, candidate.ranks, candidate.threads, arguments);
   }
   if (end.code != 0) return end;
-  candidate.last = candidate.is_program ? measured_by(command.against, content_of(into)) : parse_json(content_of(into));
+  try {
+    candidate.last =
+        candidate.is_program ? measured_by(command.against, content_of(into)) : parse_json(content_of(into));
+  } catch (const ConfigError& error) {
+    say_error(error.what());
+    end.code = static_cast<int>(error.code());
+    return end;
+  }
   const auto steps = candidate.last.at("step_s").get<std::vector<double>>();
   candidate.steps.insert(candidate.steps.end(), steps.begin(), steps.end());
   candidate.medians.push_back(quantile(steps, 0.5));

@@ -67,9 +67,10 @@ int list_runs(const RunsCommand& command) {
       {"run", "state", "step", "best validation", "goodput", "ranks", "plugin", "last line"}};
   for (const auto& run : runs) {
     const auto steps = run.steps > 0 ? fmt::format("{} of {}", run.step, run.steps) : std::to_string(run.step);
-    rows.push_back({text::printable(run.dir), name_of(run.state), steps, best_text(run),
+    rows.push_back({for_terminal(text::printable(run.dir)), name_of(run.state), steps, best_text(run),
                     run.times.starts > 0 ? fmt::format("{:.1f} %", 100 * run.times.goodput()) : "-",
-                    or_dash(run.layout), or_dash(run.plugin), age_text(now - run.times.end) + " ago"});
+                    or_dash(run.layout), or_dash(run.plugin),
+                    run.times.end > 0 ? age_text(now - run.times.end) + " ago" : "-"});
   }
   put(text::columns(rows, {false, false, true, false, true, false, false, true}) + "\n");
   return 0;

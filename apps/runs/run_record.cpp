@@ -39,13 +39,7 @@ T value(const json& line, const char* key, T otherwise) {
   }
 }
 
-/// For a terminal, on which control characters would act.
-std::string text_in(const json& line, const char* key) {
-  auto text = value<std::string>(line, key, "");
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, '?');
-  return text;
-}
+std::string text_in(const json& line, const char* key) { return for_terminal(value<std::string>(line, key, "")); }
 
 /// What a start says about the run.
 void take_start(RunRecord& run, const json& line) {
@@ -59,6 +53,12 @@ void take_start(RunRecord& run, const json& line) {
 }
 
 }  // namespace
+
+std::string for_terminal(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, '?');
+  return text;
+}
 
 const char* name_of(RunState state) {
   switch (state) {

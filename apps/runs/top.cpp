@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -36,10 +37,10 @@ struct Last {
     if (is("kind", "eval") && is("split", "validation")) evaluation = line;
     if (is("event", "save")) save = line;
   }
-  static double number(const json& line, const char* key) {
-    const auto found = line.find(key);
-    return found != line.end() && found->is_number() ? found->get<double>() : 0;
-  }
+  /// 0 for none.
+  static double number(const json& line, const char* key) { return train::number_in(line, key); }
+  /// JSON has null for a number that is not finite.
+  static double number_or_nan(const json& line, const char* key) { return train::number_in(line, key, NAN); }
 };
 
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
@@ -49,7 +50,7 @@ std::vector<std::vector<std::string>> rows_of(const RunRecord& run, const Last& 
   std::vector<std::vector<std::string>> rows;
   const auto add = [&](const char* label, std::string text) { rows.push_back({label, std::move(text)}); };
   const auto number = [](const json& line, const char* key) { return Last::number(line, key); };
-  add("run", fmt::format("{}: {}, last line {} ago", text::printable(run.dir), name_of(run.state),
+  add("run", fmt::format("{}: {}, last line {} ago", for_terminal(text::printable(run.dir)), name_of(run.state),
                          text::clock(unix_seconds() - run.times.end)));
   if (!run.plugin.empty()) add("ranks", fmt::format("{} ({})", run.layout, run.plugin));
   auto step = std::to_string(run.step);
@@ -63,14 +64,14 @@ std::vector<std::vector<std::string>> rows_of(const RunRecord& run, const Last& 
   }
   add("step", step);
   if (last.step.is_object()) {
-    add("train", fmt::format("loss {:.4f}, lr {:.2e}, gradient norm {:.3g}", number(last.step, "loss"),
-                             number(last.step, "lr"), number(last.step, "grad_norm")));
+    add("train", fmt::format("loss {:.4f}, lr {:.2e}, gradient norm {:.3g}", Last::number_or_nan(last.step, "loss"),
+                             number(last.step, "lr"), Last::number_or_nan(last.step, "grad_norm")));
     add("speed", fmt::format("{:.1f} samples/s, {} waiting for data", last.samples_per_s,
                              percent(number(last.step, "data_wait"))));
   }
   if (last.evaluation.is_object()) {
-    auto line =
-        fmt::format("step {:.0f}: loss {:.4f}", number(last.evaluation, "step"), number(last.evaluation, "loss"));
+    auto line = fmt::format("step {:.0f}: loss {:.4f}", number(last.evaluation, "step"),
+                            Last::number_or_nan(last.evaluation, "loss"));
     const auto best = [&](double value) { return run.is_fraction ? percent(value) : fmt::format("{:.4g}", value); };
     if (run.best_by != "loss" && last.evaluation.contains(run.best_by))
       line += fmt::format(", {} {}", run.best_by, best(number(last.evaluation, run.best_by.c_str())));

@@ -17,7 +17,7 @@ inline constexpr const char* kStartEvent = "start";
 struct RunTimes {
   double training = 0;    ///< steps that are part of the result, without their waits for data
   double data = 0;        ///< the waits of these steps for data
-  double start_up = 0;    ///< of every start, from the reading of its configuration to its first step
+  double start_up = 0;    ///< of every start, from the begin of the process or its set-up to the first step
   double evaluation = 0;  ///< of the validation and test splits
   double saving = 0;      ///< checkpoints, as far as the training waited for them
   double lost = 0;        ///< steps, evaluations and saves that a later start or a rollback has undone

@@ -44,7 +44,7 @@ struct BatchPlan {
 struct RunSetup {
   RunConfig config;  ///< with the shared keys of plugins, and what opening the data fills in of its options
   LaunchInfo launch;
-  double began = unix_seconds();  ///< the set-up
+  double began = unix_seconds();  ///< the set-up, or the process of a command
   Log log;                        ///< of this rank; its file is opened when the run folder exists
   LoadedWeights weights{};
   std::unique_ptr<Plugin> plugin{};
