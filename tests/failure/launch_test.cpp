@@ -67,7 +67,7 @@ TEST(Launch, ForwardsWholeLines) {
   const TemporaryFolder folder;
   const auto await = "cd " + folder.path() + "; await() { until [ -e $1 ]; do sleep 0.01; done; }; ";
   EXPECT_EQ(launch_script(2, await + "[ $RANK = 0 ] && { printf begin; : >a; await b; printf end; exit; }; "
-                                     "await a; sleep 0.6; echo whole; : >b")
+                                     "await a; sleep 3; echo whole; : >b")
                 .out,
             "begin\nwhole\nend");
   const auto dripping =
