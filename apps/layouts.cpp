@@ -155,4 +155,12 @@ config::Table table_with_layout(const std::string& path, const std::vector<std::
   return root;
 }
 
+std::int64_t threads_of_layout(const std::string& path, const std::vector<std::string>& set, const Layout& layout) {
+  try {
+    return threads_of(table_with_layout(path, set, layout));
+  } catch (const ConfigError& error) {
+    blame(layout, set, error);
+  }
+}
+
 }  // namespace trireme::apps

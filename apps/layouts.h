@@ -45,4 +45,7 @@ std::vector<Layout> parse_layouts(const std::string& text);
 /// Reads the file with `layout` in place of its [parallel] and [plugin.*]. @throws ConfigError
 config::Table table_with_layout(const std::string& path, const std::vector<std::string>& set, const Layout& layout);
 
+/// The threads of a rank in this layout; 0: its own choice. @throws ConfigError that names the layout
+std::int64_t threads_of_layout(const std::string& path, const std::vector<std::string>& set, const Layout& layout);
+
 }  // namespace trireme::apps

@@ -19,6 +19,7 @@
 #include "apps/report.h"
 #include "core/base/environment.h"
 #include "core/base/error.h"
+#include "core/base/json_members.h"
 #include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/base/owned_folder.h"
@@ -34,12 +35,11 @@ using nlohmann::json;
 /// A layout, or a program of the user's, and what was measured of it.
 struct Candidate {
   std::string name;
-  std::int64_t ranks = 1, threads = 0;  ///< threads of a rank; 0: its own choice
-  std::optional<Layout> layout{};       ///< unset: the file's own, or a program
-  bool is_program = false;
-  ranks::Program program{};                ///< the user's
-  std::vector<double> steps{}, medians{};  ///< seconds of each step, and the median of each round
-  json last{};                             ///< the last round's (core/train/report/measurement.h)
+  std::int64_t ranks = 1, threads = 0;      ///< threads of a rank; 0: its own choice
+  std::optional<Layout> layout{};           ///< unset: the file's own, or a program
+  std::optional<ranks::Program> program{};  ///< the user's; unset: a layout
+  std::vector<double> steps{}, medians{};   ///< seconds of each step, and the median of each round
+  json last{};                              ///< the last round's (core/train/report/measurement.h)
 };
 
 /// @pre `values` is not empty. `at`: from 0 to 1
@@ -67,12 +67,8 @@ std::vector<Candidate> candidates_of(const BenchCommand& command) {
                    .threads = threads_of(read_config(command.config, command.set))});
   else
     for (auto& layout : parse_layouts(command.layouts)) {
-      try {
-        const auto threads = threads_of(table_with_layout(command.config, command.set, layout));
-        out.push_back({.name = layout.text, .ranks = layout.ranks(), .threads = threads, .layout = layout});
-      } catch (const ConfigError& error) {
-        blame(layout, command.set, error);
-      }
+      const auto threads = threads_of_layout(command.config, command.set, layout);
+      out.push_back({.name = layout.text, .ranks = layout.ranks(), .threads = threads, .layout = layout});
     }
   return out;
 }
@@ -116,8 +112,8 @@ RunEnd measure(Supervisor& supervisor, const BenchCommand& command, Candidate& c
                double seconds) {
   std::remove(into.c_str());
   RunEnd end;
-  if (candidate.is_program) {
-    end = supervisor.run({.program = candidate.program});
+  if (candidate.program) {
+    end = supervisor.run({.program = *candidate.program});
   } else {
     std::vector<std::string> arguments{"measure", command.config, "--into",
                                        into,      "--seconds",    fmt::format("{}", seconds)};
@@ -127,8 +123,7 @@ RunEnd measure(Supervisor& supervisor, const BenchCommand& command, Candidate& c
   }
   if (end.code != 0) return end;
   try {
-    candidate.last =
-        candidate.is_program ? measured_by(command.against, content_of(into)) : parse_json(content_of(into));
+    candidate.last = candidate.program ? measured_by(command.against, content_of(into)) : parse_json(content_of(into));
   } catch (const ConfigError& error) {
     say_error(error.what());
     end.code = static_cast<int>(error.code());
@@ -140,23 +135,18 @@ RunEnd measure(Supervisor& supervisor, const BenchCommand& command, Candidate& c
   return end;
 }
 
-std::optional<double> number(const json& of, const char* key) {
-  const auto found = of.find(key);
-  return found != of.end() && found->is_number() ? std::optional(found->get<double>()) : std::nullopt;
-}
-
 json json_of(const Candidate& candidate) {
   const double median = quantile(candidate.steps, 0.5);
   json out = candidate.last;
   out["name"] = candidate.name;
-  out["ranks"] = candidate.is_program ? json() : json(candidate.ranks);
+  out["ranks"] = candidate.program ? json() : json(candidate.ranks);
   out["steps"] = candidate.steps.size();
   out["step_s"] = {{"median", median},
                    {"p10", quantile(candidate.steps, 0.1)},
                    {"p90", quantile(candidate.steps, 0.9)},
                    {"rounds", candidate.medians},
                    {"spread", spread_of(candidate)}};
-  const auto samples = number(out, "samples"), flops = number(out, "flops"), peak = number(out, "peak_flops");
+  const auto samples = number_in(out, "samples"), flops = number_in(out, "flops"), peak = number_in(out, "peak_flops");
   if (samples) out["samples_per_s"] = *samples / median;
   if (flops) out["flops_per_s"] = *flops / median;
   if (flops && peak) out["mfu"] = *flops / median / *peak;
@@ -184,11 +174,12 @@ void print_steps(const std::vector<json>& results) {
   for (const auto& result : results) {
     const auto& step = result.at("step_s");
     rows.push_back({name_of(result), result.at("ranks").is_null() ? "-" : result.at("ranks").dump(),
-                    times_text(number(step, "median"), 1e3, 1), times_text(number(step, "p10"), 1e3, 1),
-                    times_text(number(step, "p90"), 1e3, 1), times_text(number(step, "spread"), 100, 1),
-                    times_text(number(step, "median"), 1 / first, 3), times_text(number(result, "samples_per_s"), 1, 1),
-                    times_text(number(result, "flops_per_s"), 1e-9, 1), times_text(number(result, "mfu"), 100, 1),
-                    times_text(number(result, "first_step_s"), 1, 2)});
+                    times_text(number_in(step, "median"), 1e3, 1), times_text(number_in(step, "p10"), 1e3, 1),
+                    times_text(number_in(step, "p90"), 1e3, 1), times_text(number_in(step, "spread"), 100, 1),
+                    times_text(number_in(step, "median"), 1 / first, 3),
+                    times_text(number_in(result, "samples_per_s"), 1, 1),
+                    times_text(number_in(result, "flops_per_s"), 1e-9, 1), times_text(number_in(result, "mfu"), 100, 1),
+                    times_text(number_in(result, "first_step_s"), 1, 2)});
   }
   print(rows);
 }
@@ -202,7 +193,7 @@ void print_parts(const std::vector<json>& results, const char* title, const char
     const auto parts = result.find(key);
     if (parts == result.end() || !parts->is_object()) continue;
     auto& row = rows.emplace_back(std::vector<std::string>{name_of(result)});
-    for (const auto* part : of) row.push_back(times_text(number(*parts, part), factor, 1));
+    for (const auto* part : of) row.push_back(times_text(number_in(*parts, part), factor, 1));
   }
   if (rows.size() > 1) put("\n");
   if (rows.size() > 1) print(rows);
@@ -218,16 +209,16 @@ int bench(const BenchCommand& command) {
                                     std::to_string(command.ranks.value_or(1))};
   if (!command.layouts.empty()) checking.insert(checking.end(), {"--layouts", command.layouts});
   for (const auto& set : command.set) checking.insert(checking.end(), {"--set", set});
-  if (!command.against.empty()) candidates.push_back({.name = command.against, .is_program = true});
   const OwnedFolder folder(temporary_folder(), "trireme");
   if (folder.path().empty())
     throw ConfigError(fmt::format("{}: {}; set TMPDIR to a folder that can be written to", temporary_folder(),
                                   std::strerror(folder.error())));
   const auto into = folder.path() + "/result";
-  for (auto& candidate : candidates)
-    if (candidate.is_program)
-      candidate.program = {
-          .path = "/bin/sh", .words = {"sh", "-c", script_of(command.against, into)}, .environment = users_environment};
+  if (!command.against.empty())
+    candidates.push_back({.name = command.against,
+                          .program = ranks::Program{.path = "/bin/sh",
+                                                    .words = {"sh", "-c", script_of(command.against, into)},
+                                                    .environment = users_environment}});
   if (const auto checked = check(supervisor, checking); checked.code != 0) return checked.code;
 
   const int rounds = candidates.size() > 1 ? 2 : 1;

@@ -80,19 +80,6 @@ void check_sets(const VerifyCommand& command) {
         throw ConfigError(fmt::format("--set {}: use {} for this in verify; remove it", set, instead));
 }
 
-/// The threads of a rank, for each layout. @throws ConfigError that names the layout
-std::vector<std::int64_t> threads_of_layouts(const VerifyCommand& command, const std::vector<Layout>& layouts) {
-  std::vector<std::int64_t> threads;
-  for (const auto& layout : layouts) {
-    try {
-      threads.push_back(threads_of(table_with_layout(command.config, set_of(command), layout)));
-    } catch (const ConfigError& error) {
-      blame(layout, command.set, error);
-    }
-  }
-  return threads;
-}
-
 void say(const std::string& line) {
   put(fitted(line.substr(0, line.find_last_not_of(' ') + 1)) + "\n");
   std::fflush(stdout);
@@ -107,7 +94,8 @@ int verify(const VerifyCommand& command) {
         "--layouts: give two or more layouts, separated by semicolons: \"dp=1; dp=2; tp=2; dp=2,tp=2,zero=1\"");
   check_sets(command);
   (void)read_config(command.config);  // an error in the file is no layout's
-  const auto threads = threads_of_layouts(command, layouts);
+  std::vector<std::int64_t> threads;
+  for (const auto& layout : layouts) threads.push_back(threads_of_layout(command.config, set_of(command), layout));
   Supervisor supervisor;
   std::vector<std::string> checking{"check-layouts", command.config, "--layouts", command.layouts};
   for (const auto& set : set_of(command)) checking.insert(checking.end(), {"--set", set});

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <utility>
 
+#include "core/base/json_members.h"
 #include "core/base/json_parse.h"
 #include "core/config/document.h"
 #include "core/config/table.h"
@@ -94,10 +95,7 @@ std::vector<std::string> run_folders(const std::vector<std::string>& folders) {
   return out;
 }
 
-double bytes_at(const nlohmann::json& rank, const char* key) {
-  const auto found = rank.find(key);
-  return found != rank.end() && found->is_number() ? std::max(0.0, found->get<double>()) : 0;
-}
+double bytes_at(const nlohmann::json& rank, const char* key) { return std::max(0.0, number_in(rank, key).value_or(0)); }
 
 std::optional<PeakMemory> memory_of(const std::string& dir) {
   std::ifstream file(dir + "/summary.json", std::ios::binary);

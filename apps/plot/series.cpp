@@ -10,6 +10,8 @@
 #include <set>
 #include <utility>
 
+#include "core/base/json_members.h"
+
 namespace trireme::apps {
 namespace {
 
@@ -26,17 +28,10 @@ const std::set<std::string>& no_metrics() {
   return keys;
 }
 
-/// Unset for a value of another type, as null, which stands for one that is not finite.
-std::optional<double> number_at(const json& line, const char* key) {
-  const auto found = line.find(key);
-  if (found == line.end() || !found->is_number()) return std::nullopt;
-  const auto value = found->get<double>();
-  return std::isfinite(value) ? std::optional(value) : std::nullopt;
-}
-
-std::string text_at(const json& line, const char* key) {
-  const auto found = line.find(key);
-  return found != line.end() && found->is_string() ? found->get<std::string>() : "";
+/// Unset also for null, which stands for a number that is not finite.
+std::optional<double> finite_in(const json& line, const char* key) {
+  const auto value = number_in(line, key);
+  return value && std::isfinite(*value) ? value : std::nullopt;
 }
 
 std::string series_of_metric(const std::string& metric) {
@@ -49,20 +44,20 @@ std::string series_of_metric(const std::string& metric) {
 class SeriesReader {
  public:
   void add(const json& line) {
-    const auto step = number_at(line, "step"), time = number_at(line, "time");
+    const auto step = finite_in(line, "step"), time = finite_in(line, "time");
     if (!step || !time) return;
-    const auto kind = text_at(line, "kind");
+    const auto kind = text_in(line, "kind");
     if (kind == "step") {
-      samples_ += number_at(line, "samples").value_or(0);
+      samples_ += finite_in(line, "samples").value_or(0);
       steps_.push_back({.step = *step, .samples = samples_, .seconds = *time});
-      for (const auto& [key, name] : kOfSteps) add_point(name, steps_.back(), number_at(line, key));
-    } else if (kind == "eval" && text_at(line, "split") == "validation") {
+      for (const auto& [key, name] : kOfSteps) add_point(name, steps_.back(), finite_in(line, key));
+    } else if (kind == "eval" && text_in(line, "split") == "validation") {
       const auto at = position(*step, *time);
       for (const auto& [key, value] : line.items())
-        if (!no_metrics().contains(key)) add_point(series_of_metric(key), at, number_at(line, key.c_str()));
+        if (!no_metrics().contains(key)) add_point(series_of_metric(key), at, finite_in(line, key.c_str()));
       mark(Mark::Kind::evaluation, at, fmt::format("evaluation, step {}", *step));
     } else if (kind == "event") {
-      add_event(line, text_at(line, "event"), position(*step, *time));
+      add_event(line, text_in(line, "event"), position(*step, *time));
     }
   }
 
@@ -99,10 +94,10 @@ class SeriesReader {
     if (event == "save") {
       mark(Mark::Kind::save, at, fmt::format("checkpoint, step {}", at.step));
     } else if (event == "rollback") {
-      mark(Mark::Kind::rollback, at, fmt::format("rollback to step {}: {}", at.step, text_at(line, "cause")));
+      mark(Mark::Kind::rollback, at, fmt::format("rollback to step {}: {}", at.step, text_in(line, "cause")));
     } else if (event == train::kStartEvent && (std::exchange(started_, true) || !steps_.empty())) {
       const auto restart = line.find("restart");
-      const auto cause = restart != line.end() && restart->is_object() ? text_at(*restart, "cause") : "";
+      const auto cause = restart != line.end() && restart->is_object() ? text_in(*restart, "cause") : "";
       mark(Mark::Kind::start, at,
            fmt::format("start from step {}{}{}", at.step, cause.empty() ? "" : " after: ", cause));
     }

@@ -14,6 +14,7 @@
 
 #include "core/base/error.h"
 #include "core/base/file_descriptor.h"
+#include "core/base/json_members.h"
 #include "core/base/json_parse.h"
 
 namespace trireme::apps {
@@ -39,16 +40,14 @@ T value(const json& line, const char* key, T otherwise) {
   }
 }
 
-std::string text_in(const json& line, const char* key) { return for_terminal(value<std::string>(line, key, "")); }
-
 /// What a start says about the run.
 void take_start(RunRecord& run, const json& line) {
   run.steps = value<std::int64_t>(line, "steps", 0);
-  run.layout = text_in(line, "layout");
-  run.plugin = text_in(line, "plugin");
+  run.layout = for_terminal(text_in(line, "layout"));
+  run.plugin = for_terminal(text_in(line, "plugin"));
   const auto metric = line.find("best_by");
   if (metric == line.end()) return;
-  run.best_by = text_in(*metric, "name");
+  run.best_by = for_terminal(text_in(*metric, "name"));
   run.is_fraction = value(*metric, "fraction", false);
 }
 
@@ -90,14 +89,12 @@ RunReader::RunReader(std::string dir, EachLine each) : each_(std::move(each)) { 
 
 void RunReader::take(const json& line) {
   run_.times.add(line);
-  const auto event = value<std::string>(line, "event", "");
+  const auto event = text_in(line, "event");
   if (event == train::kStartEvent) take_start(run_, line);
   if (!event.empty()) last_event_ = event;
-  if (value<std::string>(line, "kind", "") == "step") run_.step = value<std::int64_t>(line, "step", run_.step);
-  if (value(line, "best", false)) {
-    const auto found = line.find(run_.best_by);
-    if (found != line.end() && found->is_number()) run_.best = found->get<double>();
-  }
+  if (is_in(line, "kind", "step")) run_.step = value<std::int64_t>(line, "step", run_.step);
+  if (value(line, "best", false))
+    if (const auto best = number_in(line, run_.best_by.c_str())) run_.best = best;
   if (each_) each_(line);
 }
 

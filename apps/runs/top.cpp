@@ -15,6 +15,7 @@
 #include "apps/runs/run_record.h"
 #include "core/base/clock.h"
 #include "core/base/error.h"
+#include "core/base/json_members.h"
 #include "core/base/text.h"
 
 namespace trireme::apps {
@@ -28,20 +29,24 @@ struct Last {
   double samples_per_s = 0;  ///< smoothed over the last steps
 
   void take(const json& line) {
-    const auto is = [&](const char* key, const char* value) { return line.contains(key) && line[key] == value; };
-    if (is("kind", "step")) {
+    if (is_in(line, "kind", "step")) {
       step = line;
-      const double now = number(line, "samples_per_s");
+      const double now = number_in(line, "samples_per_s").value_or(0);
       samples_per_s = samples_per_s > 0 ? 0.9 * samples_per_s + 0.1 * now : now;
     }
-    if (is("kind", "eval") && is("split", "validation")) evaluation = line;
-    if (is("event", "save")) save = line;
+    if (is_in(line, "kind", "eval") && is_in(line, "split", "validation")) evaluation = line;
+    if (is_in(line, "event", "save")) save = line;
   }
-  /// 0 for none.
-  static double number(const json& line, const char* key) { return train::number_in(line, key); }
-  /// JSON has null for a number that is not finite.
-  static double number_or_nan(const json& line, const char* key) { return train::number_in(line, key, NAN); }
 };
+
+double number(const json& line, const char* key) { return number_in(line, key).value_or(0); }
+/// JSON has null for a number that is not finite.
+double number_or_nan(const json& line, const char* key) { return number_in(line, key).value_or(NAN); }
+
+/// At most `columns` wide: a line that the terminal wraps would be two.
+std::string cut_to(const std::string& line, std::size_t columns) {
+  return line.size() < columns ? line : line.substr(0, text::utf8_prefix(line.substr(0, columns - 1)));
+}
 
 std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
@@ -49,7 +54,6 @@ std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share);
 std::vector<std::vector<std::string>> rows_of(const RunRecord& run, const Last& last) {
   std::vector<std::vector<std::string>> rows;
   const auto add = [&](const char* label, std::string text) { rows.push_back({label, std::move(text)}); };
-  const auto number = [](const json& line, const char* key) { return Last::number(line, key); };
   add("run", fmt::format("{}: {}, last line {} ago", for_terminal(text::printable(run.dir)), name_of(run.state),
                          text::clock(unix_seconds() - run.times.end)));
   if (!run.plugin.empty()) add("ranks", fmt::format("{} ({})", run.layout, run.plugin));
@@ -64,14 +68,14 @@ std::vector<std::vector<std::string>> rows_of(const RunRecord& run, const Last& 
   }
   add("step", step);
   if (last.step.is_object()) {
-    add("train", fmt::format("loss {:.4f}, lr {:.2e}, gradient norm {:.3g}", Last::number_or_nan(last.step, "loss"),
-                             number(last.step, "lr"), Last::number_or_nan(last.step, "grad_norm")));
+    add("train", fmt::format("loss {:.4f}, lr {:.2e}, gradient norm {:.3g}", number_or_nan(last.step, "loss"),
+                             number(last.step, "lr"), number_or_nan(last.step, "grad_norm")));
     add("speed", fmt::format("{:.1f} samples/s, {} waiting for data", last.samples_per_s,
                              percent(number(last.step, "data_wait"))));
   }
   if (last.evaluation.is_object()) {
     auto line = fmt::format("step {:.0f}: loss {:.4f}", number(last.evaluation, "step"),
-                            Last::number_or_nan(last.evaluation, "loss"));
+                            number_or_nan(last.evaluation, "loss"));
     const auto best = [&](double value) { return run.is_fraction ? percent(value) : fmt::format("{:.4g}", value); };
     if (run.best_by != "loss" && last.evaluation.contains(run.best_by))
       line += fmt::format(", {} {}", run.best_by, best(number(last.evaluation, run.best_by.c_str())));
@@ -104,11 +108,7 @@ int top(const TopCommand& command) {
     std::string picture = shown > 0 ? fmt::format("\x1b[{}A\x1b[J", shown) : "";
     const auto columns = static_cast<std::size_t>(terminal_columns(STDOUT_FILENO));
     const auto lines = text::split(text::columns(rows, {false, false}), '\n');
-    for (const auto& line :
-         lines)  // a line that the terminal wraps would make the picture longer than it is known to be
-      picture +=
-          (live && line.size() >= columns ? line.substr(0, text::utf8_prefix(line.substr(0, columns - 1))) : line) +
-          "\n";
+    for (const auto& line : lines) picture += (live ? cut_to(line, columns) : line) + "\n";
     shown = lines.size();
     put(picture);
     std::fflush(stdout);

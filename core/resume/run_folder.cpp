@@ -10,6 +10,7 @@
 #include "core/base/clock.h"
 #include "core/base/error.h"
 #include "core/base/files/files.h"
+#include "core/base/json_members.h"
 #include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
@@ -80,11 +81,11 @@ Cut cut_metrics(const std::string& path, std::int64_t step, bool is_evaluated) {
       ++cut.lines;
       continue;
     }
-    const double at = number_in(parsed, "step");
+    const double at = number_in(parsed, "step").value_or(0);
     const bool later = at > static_cast<double>(step) && !is_in(parsed, "event", kStartEvent);
     const bool again = is_in(parsed, "split", "test") ||
                        (!is_evaluated && is_in(parsed, "kind", "eval") && at == static_cast<double>(step));
-    cut.dropped.end = std::max(cut.dropped.end, number_in(parsed, "time"));
+    cut.dropped.end = std::max(cut.dropped.end, number_in(parsed, "time").value_or(0));
     cut.lines += later ? 1 : 0;
     if (later || again) {
       cut.dropped.seconds += lost_with(parsed);

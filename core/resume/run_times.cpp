@@ -5,52 +5,47 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "core/base/json_members.h"
 #include "core/base/text.h"
 
 namespace trireme::train {
 namespace {
 
+double seconds_in(const nlohmann::json& line, const char* key) { return number_in(line, key).value_or(0); }
+
 double seconds_of_step(const nlohmann::json& line) {
-  const double rate = number_in(line, "samples_per_s");
-  return rate > 0 ? number_in(line, "samples") / rate : 0;
+  const double rate = number_in(line, "samples_per_s").value_or(0);
+  return rate > 0 ? number_in(line, "samples").value_or(0) / rate : 0;
 }
 
 }  // namespace
 
-double number_in(const nlohmann::json& line, const char* key, double otherwise) {
-  const auto found = line.find(key);
-  return found != line.end() && found->is_number() ? found->get<double>() : otherwise;
-}
-
-bool is_in(const nlohmann::json& line, const char* key, const char* text) {
-  const auto found = line.find(key);
-  return found != line.end() && found->is_string() && found->get_ref<const std::string&>() == text;
-}
-
 void RunTimes::add(const nlohmann::json& line) {
-  end = std::max(end, number_in(line, "time"));
+  end = std::max(end, seconds_in(line, "time"));
   const bool first = begin == 0;
   if (first) begin = end;
   if (is_in(line, "kind", "step")) {
-    const double seconds = seconds_of_step(line), waited = std::clamp(number_in(line, "data_wait"), 0.0, 1.0) * seconds;
+    const double seconds = seconds_of_step(line),
+                 waited = std::clamp(number_in(line, "data_wait").value_or(0), 0.0, 1.0) * seconds;
     data += waited;
     training += seconds - waited;
     if (first) begin -= seconds;  // the file of a version without starts
   } else if (is_in(line, "kind", "eval")) {
-    evaluation += number_in(line, "seconds");
+    evaluation += seconds_in(line, "seconds");
   } else if (is_in(line, "event", "save")) {
-    saving += number_in(line, "held_s");
+    saving += seconds_in(line, "held_s");
   } else if (is_in(line, "event", "wait")) {
-    training += number_in(line, "seconds");
+    training += seconds_in(line, "seconds");
   } else if (is_in(line, "event", kStartEvent)) {
-    const double here = number_in(line, "start_up_s"), before = number_in(line, "idle_s") + number_in(line, "lost_s");
-    if (first) begin = number_in(line, "time") - here - before;  // what is before has left no other line
+    const double here = seconds_in(line, "start_up_s"),
+                 before = seconds_in(line, "idle_s") + seconds_in(line, "lost_s");
+    if (first) begin = seconds_in(line, "time") - here - before;  // what is before has left no other line
     ++starts;
     start_up += here;
-    idle += number_in(line, "idle_s");
-    lost += number_in(line, "lost_s");
+    idle += seconds_in(line, "idle_s");
+    lost += seconds_in(line, "lost_s");
   } else if (is_in(line, "event", "rollback")) {
-    lost += number_in(line, "lost_s");
+    lost += seconds_in(line, "lost_s");
   }
 }
 

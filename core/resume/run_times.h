@@ -42,10 +42,6 @@ struct RunTimes {
 /// What is lost with a line that is dropped from metrics.jsonl, in seconds.
 double lost_with(const nlohmann::json& line);
 
-/// A member of a line, or `otherwise` if it has none of this type: others may have written into the file.
-double number_in(const nlohmann::json& line, const char* key, double otherwise = 0);
-bool is_in(const nlohmann::json& line, const char* key, const char* text);
-
 nlohmann::json to_json(const RunTimes& times);
 
 }  // namespace trireme::train
