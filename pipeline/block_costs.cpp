@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/scalar_tensor.h>
@@ -19,6 +20,7 @@
 #include <string>
 #include <utility>
 
+#include "core/base/planned_device.h"
 #include "core/comm/host_values.h"
 #include "core/nn/autograd/flops.h"
 #include "core/nn/autograd/generator_state.h"
@@ -34,6 +36,7 @@ class Random {
   explicit Random(const ProfileConfig& config)
       : options_(at::TensorOptions().dtype(config.dtype).device(config.device)) {}
   at::Tensor operator()(at::IntArrayRef shape) {
+    if (options_.device().is_meta()) return at::empty(shape, options_);
     return at::randn(shape, generator_, at::TensorOptions(at::kFloat)).to(options_);
   }
 
@@ -55,7 +58,7 @@ class TemporaryParameters {
     const auto copy = [&](const at::Tensor& tensor) {
       own_.emplace_back(tensor, tensor.tensor_data());
       const auto type = tensor.is_floating_point() ? config.dtype : tensor.scalar_type();
-      tensor.set_data(tensor.tensor_data().to(config.device, type, /*non_blocking=*/false, /*copy=*/true));
+      set_value(tensor, tensor.tensor_data().to(config.device, type, /*non_blocking=*/false, /*copy=*/true));
     };
     std::set<const void*> known;
     for (const auto& [layer, name, value] : borrowed_)
@@ -67,7 +70,7 @@ class TemporaryParameters {
   }
   ~TemporaryParameters() {
     for (auto& [layer, name, value] : borrowed_) layer->set_storage(name, std::move(value));
-    for (auto& [tensor, value] : own_) tensor.set_data(value);
+    for (auto& [tensor, value] : own_) set_value(tensor, value);
   }
   TemporaryParameters(const TemporaryParameters&) = delete;
   TemporaryParameters& operator=(const TemporaryParameters&) = delete;
@@ -103,7 +106,7 @@ nn::Tensors forward_backward_once(nn::Block& block, const nn::Tensors& given, co
 
 /// The time in seconds, after all work queued on the device is done.
 double synchronized_seconds(c10::Device device) {
-  if (!device.is_cpu())
+  if (device.is_cuda())
     c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.has_index() ? device.index() : 0);
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -175,6 +178,8 @@ std::vector<double> flop_costs(nn::Model& model, const nn::NamedTensors& example
 
 std::vector<double> time_costs(nn::Model& model, const nn::NamedTensors& example, const ProfileConfig& config,
                                const comm::Group& everyone) {
+  // A planned device takes no time, and its stages must agree.
+  if (config.device.is_meta()) return flop_costs(model, example, config, everyone);
   bool first = true;
   return profile_blocks(model, example, config, everyone,
                         [&](nn::Block& block, nn::Tensors in, const nn::Context& context) {

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/base/planned_device.h"
 #include "core/comm/group.h"
 #include "core/comm/mesh.h"
 #include "core/pipeline/schedule.h"
@@ -86,7 +87,7 @@ class Links {
   [[nodiscard]] int rank() const { return up_.rank(); }
   [[nodiscard]] int size() const { return up_.size(); }
   [[nodiscard]] c10::Device device() const { return device_; }
-  [[nodiscard]] Posting posting() const { return device_.is_cuda() ? Posting::at_use : Posting::ahead; }
+  [[nodiscard]] Posting posting() const { return type_of(device_) == c10::kCUDA ? Posting::at_use : Posting::ahead; }
 
   /// Launches sends and returns at once; the tensors' memory is kept until they are sent. Empty tensors are not sent.
   void send(int peer, const Tensors& tensors);

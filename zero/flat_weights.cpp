@@ -66,7 +66,7 @@ void FlatWeights::make_buffers() {
 }
 
 at::Tensor FlatWeights::on_host(std::int64_t size, at::ScalarType dtype) const {
-  return memory::host_zeros(size, dtype, options_.pin && options_.device.is_cuda());
+  return memory::host_zeros(size, dtype, options_.device, options_.pin);
 }
 
 at::Tensor FlatWeights::make_part(std::size_t bucket) const {

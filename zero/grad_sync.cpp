@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "core/base/error.h"
+#include "core/base/planned_device.h"
 
 namespace trireme::zero {
 namespace {
@@ -259,7 +260,7 @@ at::Tensor GradSync::used_on_any_rank() const {
 
 at::Tensor GradSync::unused(std::size_t index, bool on_host) {
   if (used_.at(index) != 0) return {};
-  if (on_host && !used_on_host_.defined()) used_on_host_ = used_anywhere_.cpu();
+  if (on_host && !used_on_host_.defined()) used_on_host_ = used_anywhere_.to(host_of(used_anywhere_.device()));
   return (on_host ? used_on_host_ : used_anywhere_)[static_cast<std::int64_t>(index)].eq(0);
 }
 

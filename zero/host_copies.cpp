@@ -4,6 +4,8 @@
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "core/base/planned_device.h"
+
 namespace trireme::zero {
 namespace {
 
@@ -20,7 +22,7 @@ void follow_current(std::optional<c10::Stream>& stream, c10::Device device) {
 }  // namespace
 
 void HostCopies::begin(std::size_t key, const at::Tensor& tensor) {
-  if (tensor.is_cpu()) return;
+  if (!tensor.is_cuda()) return;
   drop(key);
   follow_current(beside_, tensor.device());
   Copy copy{tensor, at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()).pinned_memory(true)),
@@ -35,7 +37,7 @@ void HostCopies::begin(std::size_t key, const at::Tensor& tensor) {
 
 at::Tensor HostCopies::wait(std::size_t key, const at::Tensor& tensor) {
   const auto found = copies_.find(key);
-  if (found == copies_.end()) return tensor.cpu();
+  if (found == copies_.end()) return tensor.to(host_of(tensor.device()));
   found->second.arrived.synchronize();
   auto arrived = found->second.to;
   copies_.erase(found);
@@ -54,7 +56,7 @@ void HostCopies::drop(std::size_t key) {
 void DeviceCopies::begin(std::size_t key, const at::Tensor& from, const at::Tensor& to,
                          const std::function<void()>& then) {
   const auto device = to.device();
-  if (device.is_cpu()) {
+  if (!device.is_cuda()) {
     to.copy_(from);
     return then();
   }

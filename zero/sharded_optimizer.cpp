@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "core/base/memory.h"
+#include "core/base/planned_device.h"
 #include "core/checkpoint/train_state.h"
 #include "core/nn/block.h"
 #include "core/shard/norm.h"
@@ -102,7 +103,8 @@ StepResult ShardedOptimizer::apply_gradients(double lr) {
   const Decision on_device{factor, skip};
   Decision on_host;  // read once, before the all-gathers of new weights are launched, since the read would wait for
                      // them too
-  if (offloads()) on_host = {factor.defined() ? factor.cpu() : factor, skip.cpu()};
+  const auto host = host_of(skip.device());
+  if (offloads()) on_host = {factor.defined() ? factor.to(host) : factor, skip.to(host)};
   const auto decision = [&](std::size_t b) -> const Decision& {
     return weights.residency(b).offload_master ? on_host : on_device;
   };

@@ -9,6 +9,7 @@
 #include <new>
 
 #include "core/base/memory.h"
+#include "core/base/planned_device.h"
 
 namespace trireme::memory {
 namespace {
@@ -20,10 +21,10 @@ Pinning pinning;
 
 void register_pinning(const Pinning& given) { pinning = given; }
 
-at::Tensor host_zeros(std::int64_t size, at::ScalarType dtype, bool pinned) {
-  if (!pinned || pinning.pin == nullptr || size == 0) {
+at::Tensor host_zeros(std::int64_t size, at::ScalarType dtype, c10::Device device, bool pinned) {
+  if (!pinned || !device.is_cuda() || pinning.pin == nullptr || size == 0) {
     const OfHost of_host;
-    return at::zeros({size}, dtype);
+    return at::zeros({size}, at::TensorOptions(dtype).device(host_of(device)));
   }
   const auto bytes = static_cast<std::size_t>(size) * c10::elementSize(dtype);
   const auto pages = (bytes + kPage - 1) / kPage * kPage;

@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/planned_device.h"
 
 namespace trireme::memory {
 namespace {
@@ -57,7 +58,9 @@ class CountingAllocator final : public c10::Allocator {
 
   c10::DataPtr allocate(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &free_block, c10::Device(c10::kCPU)};
-    const Header header{of_host ? 0 : static_cast<std::int64_t>(bytes)};
+    // What a thread that plans allocates here is none of the rank's.
+    const bool counts = !of_host && PlannedDevice::current() == nullptr;
+    const Header header{counts ? static_cast<std::int64_t>(bytes) : 0};
     if (!take(header.bytes))
       TORCH_CHECK_WITH(OutOfMemoryError, false,
                        fmt::format("run.memory_mb: {:.1f} MiB more are needed, but {:.1f} of {:.1f} MiB are in use",
@@ -158,14 +161,17 @@ static std::atomic<std::int64_t>& peak_before_resets() {
 }
 
 std::int64_t peak_of(c10::Device device) {
+  if (const auto* planned = PlannedDevice::current()) return planned->peak();
   return device.is_cpu() ? peak() : std::max(peak_before_resets().load(), allocator_peak(device));
 }
 
 std::int64_t Meter::peak() const {
+  if (const auto* planned = PlannedDevice::current()) return planned->peak();
   return device_.is_cpu() ? CountingAllocator::instance().metered_peak() : allocator_peak(device_);
 }
 
 void Meter::reset() {
+  if (auto* planned = PlannedDevice::current()) return planned->reset_peak();
   if (device_.is_cpu()) {
     CountingAllocator::instance().reset_meter();
     return;
@@ -175,12 +181,13 @@ void Meter::reset() {
 }
 
 std::int64_t Meter::capacity() const {
-  if (device_.is_cpu()) return limit();
+  if (device_.is_cpu() || device_.is_meta()) return limit();
   const auto [free, all] = c10::getDeviceAllocator(device_.type())->getMemoryInfo(device_.index());
   return static_cast<std::int64_t>(all) / sharers_;
 }
 
 OfHost::OfHost(bool applies) : before_(std::exchange(of_host, of_host || applies)) {}
 OfHost::~OfHost() { of_host = before_; }
+bool OfHost::applies() { return of_host; }
 
 }  // namespace trireme::memory

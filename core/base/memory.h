@@ -27,7 +27,7 @@ void count(std::int64_t limit = 0);
 [[nodiscard]] std::optional<std::string> exhausted(const std::exception_ptr& error);
 
 /// Measures the tensor memory of this rank's device, in bytes: on a GPU by LibTorch's allocator, on a CPU rank as
-/// counted here. Use only one at a time, because all share the device's peak.
+/// counted here, on a planned one as that counts them. Use only one at a time, because all share the device's peak.
 class Meter {
  public:
   /// `sharers`: the number of ranks that share the device; each may use an equal part of it.
@@ -49,6 +49,8 @@ class OfHost {
   ~OfHost();
   OfHost(const OfHost&) = delete;
   OfHost& operator=(const OfHost&) = delete;
+  /// Whether one exists in this thread.
+  static bool applies();
 
  private:
   bool before_;

@@ -61,7 +61,7 @@ void weigh(const Task& task, const comm::Group& ranks, data::StepBatch& step) {
 
 /// A rank's share of the cores, without those on which it computes.
 std::int64_t default_workers(const comm::World& world) {
-  const auto computing = world.device().is_cpu() ? std::int64_t{at::get_num_threads()} : 0;
+  const auto computing = !world.device().is_cuda() ? std::int64_t{at::get_num_threads()} : 0;
   return std::clamp<std::int64_t>(cores_of_rank(world.info().local_size) - computing, 1, 16);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/base/planned_device.h"
 #include "core/nn/block.h"
 #include "core/nn/layers/attention.h"
 #include "core/nn/layers/fused.h"
@@ -32,7 +33,7 @@ AttentionKernel attention_of(const KernelOptions& options) {
 }
 
 nn::Kernels kernels_of(const KernelOptions& options, const nn::KernelLayerCounts& counts, c10::Device device) {
-  const bool faster = options.enable_all_optimization && device.is_cpu() && counts.dropout > 0;
+  const bool faster = options.enable_all_optimization && type_of(device) == c10::kCPU && counts.dropout > 0;
   return {.attention = attention_of(options),
           .norm = options.enable_fused_normalization.value_or(false),
           .pointwise = options.enable_jit_fused.value_or(faster)};

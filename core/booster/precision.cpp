@@ -4,6 +4,7 @@
 #include <ATen/autocast_mode.h>
 
 #include "core/base/error.h"
+#include "core/base/planned_device.h"
 
 namespace trireme {
 
@@ -28,22 +29,18 @@ void set_float32_matmul_precision(const Precision& precision, c10::Device device
   at::globalContext().setAllowTF32CuDNN(precision.tf32);
 }
 
-AutocastScope::AutocastScope(const Precision& precision, c10::Device device)
-    : on_(precision.autocasts()), device_(device.type()) {
-  if (!on_) return;
-  was_enabled_ = at::autocast::is_autocast_enabled(device_);
-  was_dtype_ = at::autocast::get_autocast_dtype(device_);
-  at::autocast::set_autocast_enabled(device_, true);
-  at::autocast::set_autocast_dtype(device_, precision.compute);
+AutocastScope::AutocastScope(const Precision& precision, c10::Device device) {
+  if (!precision.autocasts()) return;
+  before_ = AutocastState::current(type_of(device));
+  AutocastState{before_->device, true, precision.compute}.apply();
   at::autocast::increment_nesting();
 }
 
 AutocastScope::~AutocastScope() {
-  if (!on_) return;
+  if (!before_) return;
   // Autocast caches half-precision copies of the weights for one forward pass; the next step makes them stale.
-  if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-  at::autocast::set_autocast_enabled(device_, was_enabled_);
-  at::autocast::set_autocast_dtype(device_, was_dtype_);
+  if (at::autocast::decrement_nesting() == 0) clear_autocast_cache();
+  before_->apply();
 }
 
 }  // namespace trireme

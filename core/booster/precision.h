@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "core/base/autocast.h"
+
 namespace trireme {
 
 struct Precision {
@@ -38,10 +40,7 @@ class AutocastScope {
   AutocastScope& operator=(const AutocastScope&) = delete;
 
  private:
-  bool on_;
-  c10::DeviceType device_;
-  bool was_enabled_ = false;
-  at::ScalarType was_dtype_ = at::kFloat;
+  std::optional<AutocastState> before_{};  ///< unset: the precision needs no autocast
 };
 
 }  // namespace trireme

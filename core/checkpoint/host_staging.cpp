@@ -27,7 +27,7 @@ std::int64_t HostStaging::bytes_for(const std::vector<shard::Slice>& slices) {
 void HostStaging::reserve(std::int64_t bytes, c10::Device device) {
   if (bytes <= capacity()) return;
   memory_.reset();  // before the new memory is allocated
-  memory_ = memory::host_zeros(bytes, at::kByte, /*pinned=*/!device.is_cpu());
+  memory_ = memory::host_zeros(bytes, at::kByte, device, /*pinned=*/true);
 }
 
 void HostStaging::clear() {

@@ -19,4 +19,11 @@ std::map<std::pair<std::string, std::string>, CommStatsEntry> CommStats::totals(
   return totals_;
 }
 
+std::uint64_t CommStats::wire_bytes() const {
+  const std::lock_guard lock(mutex_);
+  std::uint64_t bytes = 0;
+  for (const auto& [key, entry] : totals_) bytes += entry.wire_bytes;
+  return bytes;
+}
+
 }  // namespace trireme::comm

@@ -32,12 +32,15 @@ void PendingCopies::wait() const {
 }
 
 DeviceCopy::DeviceCopy(c10::Device device) : device_(device) {
-  if (!device.is_cpu()) stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
+  if (device.is_cuda()) stream_ = c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device);
 }
 
 PendingCopies DeviceCopy::start(const std::vector<at::Tensor*>& tensors) const {
   PendingCopies pending;
-  if (!stream_) return pending;
+  if (!stream_) {
+    for (auto* tensor : tensors) *tensor = tensor->to(device_);
+    return pending;
+  }
   const c10::StreamGuard guard(*stream_);
   auto state = std::make_shared<PendingCopies::State>(*stream_);
   for (auto* tensor : tensors) {

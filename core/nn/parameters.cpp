@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "core/base/error.h"
+#include "core/base/planned_device.h"
 #include "core/nn/block.h"
 
 namespace trireme::nn {
@@ -148,10 +149,11 @@ std::vector<Parameter> parameters(Model& model) {
   return out;
 }
 
-/// In place, so that the module that holds the tensor sees the change. Integer tensors keep their dtype.
-static void move_to(at::Tensor tensor, at::ScalarType dtype, c10::Device device) {
+/// Integer tensors keep their dtype.
+static void move_to(const at::Tensor& tensor, at::ScalarType dtype, c10::Device device) {
   const auto wanted = tensor.is_floating_point() ? dtype : tensor.scalar_type();
-  if (tensor.scalar_type() != wanted || tensor.device() != device) tensor.set_data(tensor.detach().to(device, wanted));
+  if (tensor.scalar_type() != wanted || tensor.device() != device)
+    set_value(tensor, tensor.detach().to(device, wanted));
 }
 
 /// Our own layers keep buffers in float32 at least: 16 bits would round small changes of a running mean to nothing.
@@ -217,7 +219,7 @@ void install(Model& model, const MemoryOf& memory, at::ScalarType dtype, c10::De
     if (found.site != nullptr)
       found.site->layer->set_storage(found.site->declared().name, std::move(value));
     else
-      at::Tensor(found.value).set_data(value);
+      set_value(found.value, value);
   });
   move_buffers(model, dtype, device);
 }

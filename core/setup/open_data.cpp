@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/memory.h"
 #include "core/base/text.h"
 #include "core/data/class_names.h"
 #include "core/data/dataset_wrapper.h"
@@ -103,6 +104,7 @@ data::Datasets numbered_as(const std::vector<std::string>& labels, data::Dataset
 data::Datasets open_data(RunConfig& config, const LoadedWeights& weights, const std::string& head_prefix,
                          const LaunchInfo& launch, const Log& log, bool trains) {
   require_data(config);
+  const memory::OfHost images_in_memory;  // a rank with a GPU does not hold them there
   auto data = data::open(config.data.source, context_of(config, weights, launch, log));
   return numbered_as(config_of_classes(weights, head_prefix).labels(), std::move(data), weights.path, trains, log);
 }

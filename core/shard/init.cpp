@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "core/base/error.h"
+#include "core/base/planned_device.h"
 #include "core/base/random.h"
 #include "core/shard/draw_values.h"
 
@@ -55,13 +56,16 @@ void draw_into(const Init& init, std::uint64_t seed, const Placement& placement,
   }
   const std::uint64_t key = random::mix(seed, random::hash(placement.name));
   const auto runs = placement.runs();
-  const bool device_draws = out.is_cuda() && draw_on_device != nullptr;
+  const bool device_draws = type_of(out.device()) == c10::kCUDA && (out.is_meta() || draw_on_device != nullptr);
   const bool in_place = out.scalar_type() == at::kFloat;
+  if (in_place && out.is_meta()) return;
   if (in_place && device_draws) return draw_on_device(init, key, runs, out);
   if (in_place && out.is_cpu()) return draw_on_host(init, key, runs, 0, out.numel(), out.data_ptr<float>());
   const auto flat = out.view(-1);
   const std::int64_t size = std::min(out.numel(), device_draws ? kDeviceChunk : kHostChunk);
-  const auto chunk = at::empty({size}, at::TensorOptions(at::kFloat).device(device_draws ? out.device() : at::kCPU));
+  const auto chunk =
+      at::empty({size}, at::TensorOptions(at::kFloat).device(device_draws ? out.device() : host_of(out.device())));
+  if (out.is_meta()) return;  // only the chunk's memory counts
   for (std::int64_t begin = 0; begin < out.numel(); begin += size) {
     const std::int64_t end = std::min(begin + size, out.numel());
     const auto part = chunk.narrow(0, 0, end - begin);

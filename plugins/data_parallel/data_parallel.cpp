@@ -93,14 +93,16 @@ class DataParallel : public PluginOf<DataParallelOptions> {
 BoostResult DataParallel::boost(ModelSource source, const BoostOptions& options, comm::Mesh& mesh, const Log& log) {
   // A program has not called check() and check_model().
   const auto device = mesh.world().device();
-  const int gpus = device.is_cpu() ? 0 : comm::cuda_device_count();
+  const int gpus = device.is_cuda() ? comm::cuda_device_count() : 0;
   const auto replicas = replicas_on(options_, gpus);
   check_layout(nullptr, replicas, mesh.world().size(), gpus);
   check_norms(*source.model, replicas);
+  if (device.is_meta() && replicas > 1)
+    throw ConfigError("the plugin data_parallel is planned with one replica a rank only; plan torch_ddp instead");
   std::vector<c10::Device> devices{device};
   for (int i = 0; static_cast<std::int64_t>(devices.size()) < replicas; ++i)
-    if (device.is_cpu() || i != device.index())
-      devices.push_back(device.is_cpu() ? device : c10::Device(device.type(), static_cast<c10::DeviceIndex>(i)));
+    if (!device.is_cuda() || i != device.index())
+      devices.push_back(device.is_cuda() ? c10::Device(device.type(), static_cast<c10::DeviceIndex>(i)) : device);
   auto parameters = materialize_whole(source, options, device, log);
   auto model = std::make_unique<DataParallelModel>(source, std::move(parameters), options, std::move(devices));
   auto optimizer = std::make_unique<DataParallelOptimizer>(*model, options, mesh);

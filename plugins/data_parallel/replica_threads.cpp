@@ -44,7 +44,7 @@ void ReplicaThreads::run(std::size_t count, const std::function<void(std::size_t
   std::vector<std::exception_ptr> errors(count);
   for (std::size_t r = 0; r < count; ++r) {
     std::optional<c10::Stream> stream;
-    if (!devices_[r].is_cpu()) stream = c10::impl::VirtualGuardImpl(devices_[r].type()).getStream(devices_[r]);
+    if (devices_[r].is_cuda()) stream = c10::impl::VirtualGuardImpl(devices_[r].type()).getStream(devices_[r]);
     pool_->run([&, r, stream] {
       try {
         const at::ThreadLocalStateGuard same_state(state);

@@ -127,7 +127,8 @@ void StageChunks::sum_up(const pipeline::StagePlan::Shared& shared, std::size_t 
     for (auto other = ranks.begin() + 1; other != ranks.end(); ++other)
       for (const auto& tensor : {used, part}) ranks_.send(tensor, *other);
   }
-  if (!mine && used.item<int>() > 0) sync.use(leaf);  // only in this case does the host need the value
+  // Only without a gradient of its own does the host need the value. A planned step has none: all have a gradient.
+  if (!mine && !used.is_meta() && used.item<int>() > 0) sync.use(leaf);
 }
 
 PipelinedModel::PipelinedModel(std::unique_ptr<zero::ShardedModel> model, pipeline::StagePlan plan,

@@ -26,7 +26,8 @@ class Troubled final : public PluginOf<NoOptions> {
   [[nodiscard]] std::string summary() const override { return "Fails as NCCL does."; }
   void check(const RunSettings&) const override {}
   [[nodiscard]] comm::Axes axes(int world_size) const override { return {{"dp", world_size}}; }
-  BoostResult boost(ModelSource, const BoostOptions&, comm::Mesh&, const Log&) override {
+  BoostResult boost(ModelSource, const BoostOptions&, comm::Mesh& mesh, const Log&) override {
+    if (mesh.world().device().is_meta()) throw std::logic_error("a forecast has no NCCL");
     if (std::string(std::getenv("TROUBLE")) == "call") fail();
     std::thread(fail).detach();
     std::this_thread::sleep_for(std::chrono::seconds(20));

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/base/planned_device.h"
 #include "core/base/text.h"
 #include "core/checkpoint/formats/safetensors.h"
 #include "core/checkpoint/weights/redundant_tensors.h"
@@ -149,7 +150,8 @@ void fill_buffers(const StoredNames& names, const std::vector<shard::Slice>& buf
 void fill_parameters(const std::vector<Fit>& fits, const nn::Parameter* end, const std::string& path) {
   for (const auto& fit : fits) {
     const auto* parameter = fit.parameter;
-    if (parameter >= end) continue;  // a remote parameter
+    if (parameter >= end) continue;                                                   // a remote parameter
+    if (parameter->value.is_meta() && PlannedDevice::current() != nullptr) continue;  // a plan needs no values
     TRIREME_CHECK(parameter->value.defined() && !parameter->value.is_meta() &&
                       parameter->value.sizes().vec() == parameter->placement.local_shape(),
                   "{}: has no memory of its placement's local shape", parameter->name);

@@ -17,6 +17,7 @@
 
 #include "core/base/error.h"
 #include "core/base/mapped_bytes.h"
+#include "core/base/planned_device.h"
 #include "core/base/random.h"
 #include "core/comm/flight/folder.h"
 #include "core/comm/flight/reader.h"
@@ -194,21 +195,31 @@ void Entry::failed() {
   if (valid()) store(slot_->state, OperationState::failed, std::memory_order_release);
 }
 
-void set_step(std::int64_t step) { store(record().step, step); }
-void set_block(int block) { store(record().block, block); }
+/// The record is of the rank; a planned step of this process is none of its steps.
+static bool is_planned() { return PlannedDevice::current() != nullptr; }
+
+void set_step(std::int64_t step) {
+  if (!is_planned()) store(record().step, step);
+}
+void set_block(int block) {
+  if (!is_planned()) store(record().block, block);
+}
 void watch_phases(std::function<void(Phase, bool)> watch) { phase_watch() = std::move(watch); }
 
-void set_phase(Phase phase) { store(record().phase, phase); }
+void set_phase(Phase phase) {
+  if (!is_planned()) store(record().phase, phase);
+}
 
 PhaseScope::PhaseScope(Phase phase, std::int64_t microbatch)
     : before_(load(record().phase)), microbatch_(load(record().microbatch)) {
+  if (is_planned()) return;
   store(record().phase, phase);
   store(record().microbatch, static_cast<std::int32_t>(microbatch));
   if (phase_watch()) phase_watch()(phase, /*begins=*/true);
 }
 
 PhaseScope::~PhaseScope() {
-  if (std::uncaught_exceptions() > 0) return;
+  if (std::uncaught_exceptions() > 0 || is_planned()) return;
   if (phase_watch()) phase_watch()(load(record().phase), /*begins=*/false);
   store(record().phase, before_);
   store(record().microbatch, microbatch_);

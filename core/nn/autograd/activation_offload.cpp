@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/memory.h"
+#include "core/base/planned_device.h"
 
 namespace trireme::nn {
 namespace {
@@ -23,7 +25,9 @@ void follow_current_stream(const c10::Stream& stream) {
 
 /// A tensor like `of` with its strides; in pinned memory if a GPU copies to it.
 at::Tensor host_memory_like(const at::Tensor& of) {
-  return at::empty_like(of, at::TensorOptions(at::kCPU).pinned_memory(!of.is_cpu()), at::MemoryFormat::Preserve);
+  const memory::OfHost not_the_devices(type_of(of.device()) != c10::kCPU);
+  const auto place = at::TensorOptions(host_of(of.device())).pinned_memory(of.is_cuda());
+  return at::empty_like(of, place, at::MemoryFormat::Preserve);
 }
 
 }  // namespace
@@ -37,12 +41,12 @@ struct ActivationOffload::Saved {
     std::uint32_t version;
   };
   explicit Saved(c10::Device on) : place(on) {
-    if (on.is_cpu()) return;
+    if (!on.is_cuda()) return;
     copied.emplace(on.type());
     arrived.emplace(on.type());
   }
   ~Saved() {
-    if (place.is_cpu()) return;
+    if (!place.is_cuda()) return;
     try {
       // Copies that nobody waited for still read or write memory that is about to be released.
       if (!is_released) copied->block(current_stream(place));
@@ -61,7 +65,7 @@ struct ActivationOffload::Saved {
 };
 
 ActivationOffload::ActivationOffload(c10::Device device) : device_(device) {
-  if (device.is_cpu()) return;
+  if (!device.is_cuda()) return;
   const c10::impl::VirtualGuardImpl guard(device.type());
   to_host_ = guard.getStreamFromGlobalPool(device);
   to_device_ = guard.getStreamFromGlobalPool(device);

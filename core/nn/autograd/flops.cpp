@@ -27,8 +27,9 @@ double convolution_flops(const Values& in) {
   return 2 * made * static_cast<double>(weight.numel() / weight.size(0));
 }
 
-/// Two FLOPs for each multiplication of an operator that multiplies matrices; 0 for other operators.
-double flops_of(std::string_view name, const Values& in) {
+}  // namespace
+
+double flops_of(std::string_view name, Values in) {
   const auto product = [&](std::size_t a, std::size_t b) {
     return 2 * numel(in.at(a)) * static_cast<double>(in.at(b).toTensor().size(-1));
   };
@@ -40,6 +41,8 @@ double flops_of(std::string_view name, const Values& in) {
     return 4 * numel(in.at(0)) * static_cast<double>(in.at(1).toTensor().size(-2));
   return 0;
 }
+
+namespace {
 
 /// The innermost counter of this thread. LibTorch's callbacks are plain functions, which have no other way to it.
 FlopCounter*& innermost() {

@@ -4,7 +4,13 @@
 
 #include <ATen/record_function.h>
 
+#include <string_view>
+
 namespace trireme::nn {
+
+/// Two FLOPs for each multiplication of an operator that multiplies matrices, by its name ("aten::mm") and inputs; 0
+/// for other operators.
+double flops_of(std::string_view name, c10::ArrayRef<const c10::IValue> inputs);
 
 /// Adds up the FLOPs of this thread's operators while it lives. What an inner counter counts, the outer one does, too.
 class FlopCounter {

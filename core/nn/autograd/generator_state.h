@@ -15,7 +15,7 @@ class GeneratorStateGuard {
  public:
   explicit GeneratorStateGuard(c10::Device device) {
     save(at::kCPU);
-    if (!device.is_cpu()) save(device);
+    if (device.is_cuda()) save(device);
   }
   ~GeneratorStateGuard() {
     for (auto& [generator, state] : saved_states_) generator.set_state(state);

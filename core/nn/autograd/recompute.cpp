@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "core/base/autocast.h"
+#include "core/base/planned_device.h"
 #include "core/nn/autograd/saved_state.h"
 #include "core/nn/autograd/split_backward.h"
 
@@ -22,42 +24,34 @@ using torch::autograd::variable_list;
 /// find a copy that was cast under no_grad, and the weight would get no gradient.
 class Autocast {
  public:
-  struct State {
-    at::DeviceType device;
-    bool enabled;
-    at::ScalarType dtype;
-  };
-  static State current(at::DeviceType device) {
-    return {device, at::autocast::is_autocast_enabled(device), at::autocast::get_autocast_dtype(device)};
-  }
-  explicit Autocast(const State& state) : before_(current(state.device)) {
+  explicit Autocast(const AutocastState& state) : before_(AutocastState::current(state.device)) {
     at::autocast::set_autocast_cache_enabled(false);
-    apply(state);
+    state.apply();
   }
   ~Autocast() {
-    apply(before_);
+    before_.apply();
     at::autocast::set_autocast_cache_enabled(cache_);
   }
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;
 
  private:
-  static void apply(const State& state) {
-    at::autocast::set_autocast_enabled(state.device, state.enabled);
-    at::autocast::set_autocast_dtype(state.device, state.dtype);
-  }
-  State before_;
+  AutocastState before_;
   bool cache_ = at::autocast::is_autocast_cache_enabled();
 };
 
-/// The state of LibTorch's default generator for `device`.
+/// LibTorch's default generator for `device`; a planned one draws nothing, and has none.
+at::Generator generator_of(c10::Device device) {
+  return at::globalContext().defaultGenerator(device.is_meta() ? c10::Device(c10::kCPU) : device);
+}
+
 at::Tensor generator_state(c10::Device device) {
-  at::Generator generator = at::globalContext().defaultGenerator(device);
+  at::Generator generator = generator_of(device);
   const std::lock_guard<std::mutex> lock(generator.mutex());
   return generator.get_state();
 }
 void set_generator_state(c10::Device device, const at::Tensor& state) {
-  at::Generator generator = at::globalContext().defaultGenerator(device);
+  at::Generator generator = generator_of(device);
   const std::lock_guard<std::mutex> lock(generator.mutex());
   generator.set_state(state);
 }
@@ -82,7 +76,7 @@ class SavedBuffers {
 struct SavedCall {
   Recomputable function;
   c10::Device device = at::kCPU;
-  Autocast::State autocast{};
+  AutocastState autocast{};
   std::vector<bool> requires_grad;                  ///< for each input
   at::Tensor generator;                             ///< undefined when LibTorch's generators are not used
   std::shared_ptr<ActivationOffload::Saved> moved;  ///< the inputs, if they are offloaded
@@ -208,7 +202,7 @@ Tensors run_recomputable(Recomputable function, Tensors inputs) {
     saved_call->device = input.device();
   }
   if (!wanted || !at::GradMode::is_enabled()) return function.run(inputs);
-  saved_call->autocast = Autocast::current(saved_call->device.type());
+  saved_call->autocast = AutocastState::current(type_of(saved_call->device));
   if (function.uses_torch_generators) saved_call->generator = generator_state(saved_call->device);
   const auto parameters = std::exchange(function.parameters, {});  // autograd saves these
   saved_call->function = std::move(function);

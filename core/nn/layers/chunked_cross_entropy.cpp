@@ -16,6 +16,7 @@
 #include <optional>
 
 #include "core/base/error.h"
+#include "core/base/planned_device.h"
 #include "core/nn/autograd/saved_state.h"
 #include "core/shard/placement.h"
 
@@ -45,7 +46,7 @@ struct Setting {
 /// Calls use(first row, number of rows) for each chunk.
 template <class Use>
 void for_chunks(const at::Tensor& logits, at::ScalarType dtype, const Use& use) {
-  const auto bytes = logits.is_cpu() ? kChunkBytes * at::get_num_threads() : kDeviceChunkBytes;
+  const auto bytes = type_of(logits.device()) == c10::kCPU ? kChunkBytes * at::get_num_threads() : kDeviceChunkBytes;
   const auto row = std::max<std::int64_t>(1, logits.size(1) * static_cast<std::int64_t>(c10::elementSize(dtype)));
   const auto rows = std::max<std::int64_t>(1, bytes / row);
   for (std::int64_t at = 0; at < logits.size(0); at += rows) use(at, std::min(rows, logits.size(0) - at));

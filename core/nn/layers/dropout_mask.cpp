@@ -52,6 +52,7 @@ void draw_mask_run(std::uint64_t key, std::uint64_t sample, std::uint64_t thresh
 /// The kernel of kDrawMask on the host. @pre row > 0
 void draw_on_host(at::Tensor& mask, const at::Tensor& sample_ids, std::int64_t key, std::int64_t threshold,
                   std::int64_t offset, std::int64_t row, std::int64_t stride) {
+  if (mask.is_meta()) return;  // it has no values
   const auto ids = sample_ids.cpu().contiguous();
   const auto* id = ids.const_data_ptr<std::int64_t>();
   const std::int64_t count = mask.size(1);

@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "core/base/planned_device.h"
 #include "core/nn/autograd/saved_state.h"
 
 namespace trireme::nn {
@@ -107,7 +108,7 @@ struct AddNorm : torch::autograd::Function<AddNorm> {
 
 bool can_fuse(std::initializer_list<at::Tensor> tensors) {
   const auto& first = *tensors.begin();
-  if (!first.is_floating_point() || at::autocast::is_autocast_enabled(first.device().type())) return false;
+  if (!first.is_floating_point() || at::autocast::is_autocast_enabled(type_of(first.device()))) return false;
   for (const auto& tensor : tensors)
     if (tensor.scalar_type() != first.scalar_type() || tensor.device() != first.device()) return false;
   return true;

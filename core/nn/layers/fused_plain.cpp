@@ -8,6 +8,7 @@
 #include <ATen/ops/native_layer_norm.h>
 #include <ATen/ops/native_layer_norm_backward.h>
 
+#include "core/base/planned_device.h"
 #include "core/base/vector_widths.h"
 #include "core/nn/layers/fused.h"
 
@@ -44,6 +45,8 @@ at::Tensor one_pass(const at::Tensor& x, const at::Tensor& mask, double scale, c
 }
 
 at::Tensor masked_sum(const at::Tensor& x, const at::Tensor& mask, double scale, const at::Tensor& residual) {
+  const bool real = x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble;
+  if (x.is_meta() && type_of(x.device()) == c10::kCPU && real) return at::empty_like(x);
   if (x.is_cpu() && x.scalar_type() == at::kFloat) return one_pass<float>(x, mask, scale, residual);
   if (x.is_cpu() && x.scalar_type() == at::kDouble) return one_pass<double>(x, mask, scale, residual);
   auto y = at::native_dropout_backward(x, mask, scale);
