@@ -35,6 +35,8 @@ struct RunSection {
   std::int64_t stop_grace_s = 0;       // after a signal to stop; 0: no limit
   double memory_mb = 0;                // limit for a CPU rank's tensors; 0: no limit
   std::optional<double> peak_tflops;   // of one rank; unset: known for some GPUs
+  bool forecast = true;                // of a step, at the start (core/plan/forecast.h)
+  std::string machine{};               // a file with rates, for the forecast of a step's time; "": none
   bool rank_logs = false;              // RUN/logs/rank-N.log
   std::int64_t rank_times_every = 0;   // optimizer steps between two reports on slow ranks; 0: none
   bool tensorboard = false;            // RUN/tensorboard

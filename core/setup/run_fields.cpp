@@ -85,6 +85,14 @@ const Fields<RunSection>& run_fields() {
                "divided by the ranks that "
                "share it; for other devices no MFU is reported.",
                {.max = 1e9, .above = 0})
+          .add("forecast", &O::forecast,
+               "Rank 0 forecasts the memory and the messages of a step at the start, and the run compares itself with "
+               "it at its end (docs/plan.md). It runs two steps without values of every distinct rank; turn it off for "
+               "blocks of your own that must see values.")
+          .add("machine", &O::machine,
+               "The file of the machine's rates, which `trireme bench --machine` measures (docs/plan.md): the run's "
+               "forecast in summary.json then has the seconds of a step.",
+               {.path = true})
           .add("rank_logs", &O::rank_logs,
                "Each rank writes its own notes, warnings, errors and step times to RUN/logs/rank-N.log, on its own "
                "host.")

@@ -1,4 +1,4 @@
-#include "core/setup/meta_fallback.h"
+#include "core/plan/meta_kernels.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -10,7 +10,10 @@
 #include <utility>
 #include <vector>
 
-namespace trireme::train {
+#include "core/base/autocast.h"
+#include "core/plan/meta_rules.h"
+
+namespace trireme::plan {
 namespace {
 
 /// The tensors of one call: on the meta device as the caller has them, and on the CPU.
@@ -70,26 +73,19 @@ void run_on_cpu(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::
   }
 }
 
-/// The one kernel of a convolution that LibTorch leaves to each device outside its own.
-at::Tensor convolve_on_meta(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>&,
-                            at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation, bool transposed,
-                            at::IntArrayRef output_padding, std::int64_t groups) {
-  auto shape = input.sizes().vec();
-  shape[1] = transposed ? weight.size(1) * groups : weight.size(0);
-  for (std::size_t d = 0; d + 2 < shape.size(); ++d) {
-    const auto reach = dilation[d] * (weight.sizes()[d + 2] - 1);
-    auto& size = shape[d + 2];
-    size = transposed ? (size - 1) * stride[d] - 2 * padding[d] + reach + output_padding[d] + 1
-                      : (size + 2 * padding[d] - reach - 1) / stride[d] + 1;
-  }
-  return at::empty(shape, input.options().device(c10::kMeta));
-}
-
 }  // namespace
 
-MetaFallback::MetaFallback() : library_(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__) {
+MetaKernels::MetaKernels()
+    : library_(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__),
+      with_gradients_(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradMeta, __FILE__, __LINE__),
+      autocast_(torch::Library::IMPL, "aten", kPlannedAutocast, __FILE__, __LINE__) {
   constexpr std::string_view kAten = "aten::";
-  library_.impl("convolution_overrideable", convolve_on_meta);
+  add_norm_rules(library_);
+  add_convolution_rules(library_);
+  add_pointwise_rules(library_);
+  add_product_rules(library_);
+  add_attention_rules(library_, with_gradients_);
+  add_autocast_rules(autocast_);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const auto& name : dispatcher.getAllOpNames()) {
     if (!name.name.starts_with(kAten)) continue;
@@ -102,4 +98,4 @@ MetaFallback::MetaFallback() : library_(torch::Library::IMPL, "aten", c10::Dispa
   }
 }
 
-}  // namespace trireme::train
+}  // namespace trireme::plan
