@@ -70,14 +70,25 @@ struct BenchCommand {
   std::string config, layouts, against;  ///< "": the file's own layout; no other program
   std::vector<std::string> set;
   std::optional<std::int64_t> ranks;  ///< without layouts
-  std::int64_t seconds = 20;          ///< of measured steps for each layout
+  std::int64_t seconds = 20;          ///< of measured steps for each layout, or of the machine
+  std::string machine;                ///< where the machine's rates are written; "": steps are measured
   bool json = false;
 };
 /// Started by bench, once per layout and round.
 struct MeasureCommand {
-  std::string config, layout, into;  ///< layout "": the file's own
+  std::string config, layout, into;  ///< config "": the machine; layout "": the file's own
   std::vector<std::string> set;
   double seconds = 20;
+};
+struct PlanCommand {
+  std::vector<std::string> paths;  ///< the TOML file; with check the folders of runs
+  bool check = false;              ///< compare finished runs with their forecasts
+  std::string layouts;             ///< "": the file's own
+  std::vector<std::string> set;
+  std::optional<std::int64_t> ranks;  ///< without layouts
+  std::string machine;                ///< a file; "": this kind of device, without times
+  std::string memory;                 ///< of a rank, with its unit: "80GB"; "": that of the machine
+  bool json = false;
 };
 struct LeavesCommand {
   std::string out;
@@ -150,11 +161,11 @@ struct Answer {
   std::string text;
 };
 
-using Command =
-    std::variant<Answer, TrainCommand, EvalCommand, PredictCommand, GenerateCommand, VerifyCommand, RecordCommand,
-                 CheckCommand, BenchCommand, MeasureCommand, LeavesCommand, PluginsCommand, ConfigCommand, EnvCommand,
-                 CheckpointListCommand, CheckpointInspectCommand, CheckpointVerifyCommand, CheckpointExportCommand,
-                 CheckpointDiffCommand, InspectCommand, RunsCommand, TopCommand, PlotCommand, LaunchCommand>;
+using Command = std::variant<Answer, TrainCommand, EvalCommand, PredictCommand, GenerateCommand, VerifyCommand,
+                             RecordCommand, CheckCommand, BenchCommand, MeasureCommand, PlanCommand, LeavesCommand,
+                             PluginsCommand, ConfigCommand, EnvCommand, CheckpointListCommand, CheckpointInspectCommand,
+                             CheckpointVerifyCommand, CheckpointExportCommand, CheckpointDiffCommand, InspectCommand,
+                             RunsCommand, TopCommand, PlotCommand, LaunchCommand>;
 
 /// @throws ConfigError that describes the error and names the --help that covers it.
 Command parse_command_line(int argc, const char* const* argv);

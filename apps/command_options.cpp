@@ -130,7 +130,7 @@ void add_check(CLI::App& app, Parsed& out) {
 
 void add_bench(CLI::App& app, Parsed& out) {
   auto& command = *app.add_subcommand("bench", "Measure steps: time, throughput, memory, where the time goes");
-  add_required(command, "CONFIG", out.bench.config, "The TOML file");
+  add(command, "CONFIG", out.bench.config, "The TOML file");
   add(command, "--layouts \"A; B\"", out.bench.layouts,
       "Layouts to measure in turn, as `trireme verify` takes them; default: that of the file");
   add(command, "--ranks N", out.bench.ranks, kRanksHelp);
@@ -139,13 +139,29 @@ void add_bench(CLI::App& app, Parsed& out) {
       "A command for the shell that is measured in turn with the layouts: it prints a line of JSON with \"step_s\", "
       "the "
       "seconds of a step or a list of them");
+  add(command, "--machine FILE", out.bench.machine,
+      "Measure this machine instead, without CONFIG, and write its rates for `trireme plan` to this file");
   add_set(command, out.bench.set);
   command.add_flag("--json", out.bench.json, kJsonHelp);
 }
 
+void add_plan(CLI::App& app, Parsed& out) {
+  auto& command = *app.add_subcommand("plan", "Say what steps will cost before they run: memory, messages, time");
+  command.add_option("CONFIG", out.plan.paths, "The TOML file; with --check the folders of finished runs")->required();
+  add(command, "--layouts \"A; B\"", out.plan.layouts,
+      "Layouts to plan, as `trireme verify` takes them; default: that of the file");
+  add(command, "--ranks N", out.plan.ranks, "Number of ranks that the run will have; default 1");
+  add(command, "--machine FILE", out.plan.machine,
+      "The machine with its rates (docs/plan.md); without it no time is planned");
+  add(command, "--memory SIZE", out.plan.memory, "Memory of a rank, such as 24GB: layouts that need more are marked");
+  command.add_flag("--check", out.plan.check, "Compare finished runs with their forecasts");
+  add_set(command, out.plan.set);
+  command.add_flag("--json", out.plan.json, kJsonHelp);
+}
+
 void add_measure(CLI::App& app, Parsed& out) {
   auto& command = *app.add_subcommand("measure");
-  command.add_option("CONFIG", out.measure.config)->required();
+  command.add_option("CONFIG", out.measure.config);
   command.add_option("--layout", out.measure.layout);
   command.add_option("--into", out.measure.into)->required();
   command.add_option("--seconds", out.measure.seconds);
@@ -275,6 +291,7 @@ void add_commands(CLI::App& app, Parsed& out) {
   add_record(app, out);
   add_check(app, out);
   add_bench(app, out);
+  add_plan(app, out);
   add_measure(app, out);
   add_checkpoint(app, out);
   add_inspect(app, out);

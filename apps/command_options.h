@@ -22,6 +22,7 @@ struct Parsed {
   CheckCommand check;
   BenchCommand bench;
   MeasureCommand measure;
+  PlanCommand plan;
   LeavesCommand leaves;
   PluginsCommand plugins;
   ConfigCommand config;

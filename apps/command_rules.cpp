@@ -129,14 +129,36 @@ Command finish_generate(CLI::App& app, GenerateCommand& generate) {
   return generate;
 }
 
-BenchCommand finish_bench(CLI::App& app, const BenchCommand& bench) {
-  check_range(app, "--ranks", bench.ranks, 1, kMostRanks);
-  check_range(app, "--seconds", bench.seconds, 1, 86400);
-  if (bench.ranks && !bench.layouts.empty())
+/// The ranks of a command that also takes layouts.
+void check_ranks(CLI::App& app, const std::optional<std::int64_t>& ranks, const std::string& layouts,
+                 std::int64_t most) {
+  check_range(app, "--ranks", ranks, 1, most);
+  if (ranks && !layouts.empty())
     refuse(app,
            "--ranks is for the layout of the file, but each of --layouts has its own number of ranks; remove one of "
            "the two");
+}
+
+BenchCommand finish_bench(CLI::App& app, const BenchCommand& bench) {
+  check_ranks(app, bench.ranks, bench.layouts, kMostRanks);
+  check_range(app, "--seconds", bench.seconds, 1, 86400);
+  if (bench.machine.empty() == bench.config.empty())
+    refuse(app, bench.machine.empty() ? "CONFIG is missing: the TOML file whose steps to measure"
+                                      : "--machine measures the machine alone; remove CONFIG");
   return bench;
+}
+
+PlanCommand finish_plan(CLI::App& app, const PlanCommand& plan) {
+  constexpr std::int64_t kMostPlannedRanks = 1 << 20;
+  check_ranks(app, plan.ranks, plan.layouts, kMostPlannedRanks);
+  if (!plan.check && plan.paths.size() > 1)
+    refuse(app, fmt::format("{}: one TOML file is planned; only --check takes several paths", plan.paths[1]));
+  const auto* options = app.get_subcommand("plan");
+  for (const auto* name : {"--layouts", "--ranks", "--machine", "--memory", "--set"})
+    if (plan.check && options->count(name) > 0)
+      refuse(app, fmt::format("{} has no effect with --check, which reads runs that have ended; remove one of the two",
+                              name));
+  return plan;
 }
 
 Command finish_checkpoint(CLI::App& app, Parsed& parsed) {
@@ -211,6 +233,7 @@ Command finish(CLI::App& app, Parsed& parsed) {
   if (app.got_subcommand("check-layouts")) return parsed.check;
   if (app.got_subcommand("measure")) return parsed.measure;
   if (app.got_subcommand("bench")) return finish_bench(app, parsed.bench);
+  if (app.got_subcommand("plan")) return finish_plan(app, parsed.plan);
   if (app.got_subcommand("data")) {
     const auto& leaves = parsed.leaves;
     check_range(app, "--images", leaves.images, 30, 10'000'000);

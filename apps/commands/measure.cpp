@@ -10,12 +10,31 @@
 #include "core/base/files/files.h"
 #include "core/base/json_text.h"
 #include "core/base/log.h"
+#include "core/plan/calibration.h"
 #include "core/setup/run_setup.h"
 #include "core/train/report/measurement.h"
 
 namespace trireme::apps {
 
+namespace {
+
+int measure_this_machine(const MeasureCommand& command) {
+  return run_on_ranks(
+      [&](const LaunchInfo& info) {
+        const train::RunConfig config;
+        tune_process(config, info);
+        return world_options(config);
+      },
+      [&](comm::World& world) {
+        const auto machine = plan::measure_machine(world, command.seconds);
+        if (world.rank() == 0) write_file(command.into, machine.toml());
+      });
+}
+
+}  // namespace
+
 int run(const MeasureCommand& command) {
+  if (command.config.empty()) return measure_this_machine(command);
   std::optional<train::RunSetup> setup;
   return run_on_ranks(
       [&](const LaunchInfo& info) {

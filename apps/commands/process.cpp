@@ -35,10 +35,20 @@ using Settings = std::map<std::string, std::string>;
 
 /// Adds the keys of the table and its sections, without those that may differ by host: paths and local resources.
 void add_keys(const config::Table& table, Settings& out) {
-  static const std::set<std::string> by_host{
-      "data.path",   "data.workers",   "data.prefetch", "data.cache_mb", "model.weights",   "run.threads",
-      "run.bind",    "run.extensions", "run.memory_mb", "run.resume",    "parallel.plugin", "plugin.gemini.memstats",
-      "lora.weights"};
+  static const std::set<std::string> by_host{"data.path",
+                                             "data.workers",
+                                             "data.prefetch",
+                                             "data.cache_mb",
+                                             "model.weights",
+                                             "run.threads",
+                                             "run.machine",
+                                             "run.bind",
+                                             "run.extensions",
+                                             "run.memory_mb",
+                                             "run.resume",
+                                             "parallel.plugin",
+                                             "plugin.gemini.memstats",
+                                             "lora.weights"};
   for (const auto& [key, entry] : table.entries)
     if (const auto name = table.path.empty() ? key : table.path + "." + key; !by_host.contains(name))
       out[name] = config::to_toml(entry.value);

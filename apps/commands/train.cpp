@@ -15,6 +15,7 @@
 #include "apps/worker/ranks.h"
 #include "core/base/log.h"
 #include "core/base/text.h"
+#include "core/plan/machine.h"
 #include "core/resume/run_folder.h"
 #include "core/setup/run_setup.h"
 #include "core/train/run.h"
@@ -44,6 +45,7 @@ void check_own_folder(const TrainCommand& command, const train::RunConfig& confi
 train::RunConfig load(const TrainCommand& command) {
   auto config = load_config(command.config, command.set);
   check_own_folder(command, config);
+  if (!config.run.machine.empty()) plan::Machine::load(config.run.machine);  // what is wrong with it is said at once
   return config;
 }
 

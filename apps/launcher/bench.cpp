@@ -201,7 +201,16 @@ void print_parts(const std::vector<json>& results, const char* title, const char
 
 }  // namespace
 
+/// Writes the rates of this machine to the user's file.
+static int measure_machine(const BenchCommand& command) {
+  Supervisor supervisor;
+  return run_ranks(supervisor, command.ranks.value_or(1), /*threads=*/0,
+                   {"measure", "--into", command.machine, "--seconds", std::to_string(command.seconds)})
+      .code;
+}
+
 int bench(const BenchCommand& command) {
+  if (!command.machine.empty()) return measure_machine(command);
   const auto users_environment = whole_environment();  // before that of the worker is prepared
   auto candidates = candidates_of(command);
   Supervisor supervisor;

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <exception>
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -131,6 +132,8 @@ class RunCallback {
   virtual void on_epoch_end(RunContext& /*run*/, const EpochEnd& /*epoch*/) {}
   /// After a checkpoint is complete; with run.async_save that is some steps after its own.
   virtual void on_save(RunContext& /*run*/, const std::string& /*checkpoint*/) {}
+  /// Before summary.json is written: what the callback adds to it. Only rank 0's counts.
+  virtual void on_summary(RunContext& /*run*/, nlohmann::json& /*summary*/) {}
   /// After summary.json is written.
   virtual void on_finish(RunContext& /*run*/, const RunResult& /*result*/) {}
   /// A line for the user, from the run or from another callback. Those that write to a screen or a log show it.

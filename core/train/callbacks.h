@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "core/plan/forecast.h"
 #include "core/train/callback.h"
 #include "core/train/report/console.h"
 
@@ -41,6 +42,14 @@ std::shared_ptr<RunCallback> timeline(int columns);
 /// others communicate longest, because they wait for it. On a GPU the host does not wait for communication
 /// (step_clock.h), and nothing here makes it: there "compute" is the rest of the step with its communication.
 std::shared_ptr<RunCallback> rank_times(std::int64_t every);
+
+/// Compares the run with its forecast: "plan" and "measured" in summary.json, each {peak_bytes, sent_bytes,
+/// step_seconds}, and a line at the end. Both are of the full training steps up to the first evaluation or save:
+///   peak_bytes    tensors of the fullest rank
+///   sent_bytes    of a step, by all ranks together: the mean of those after the first
+///   step_seconds  of a steady step, on rank 0: the median of those after the first
+/// `planned`: on rank 0; null on the others. Where there is no forecast, "plan" is {problem}.
+std::shared_ptr<RunCallback> plan_comparison(std::shared_ptr<const plan::Forecast> planned);
 
 /// Stops the training when an evaluation was the `patience`-th in a row without a better one.
 std::shared_ptr<RunCallback> early_stop(std::int64_t patience);

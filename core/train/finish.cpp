@@ -113,7 +113,8 @@ RunResult finish(RunContext& run, std::chrono::steady_clock::time_point begin, s
   result.skipped_samples = skipped.distinct;
   result.skipped_by_rank = skipped.by_rank;
   const auto reports = comm::gather_text(run.world.group(), rank_report(run.boosted, run.world, local_samples).dump());
-  const auto summary = run_summary(result, run.booster, reports);
+  auto summary = run_summary(result, run.booster, reports);
+  for (const auto& callback : run.callbacks) callback->on_summary(run, summary);
   checkpoint::on_first_rank(run.world, [&] { run.folder->summary(summary); });
   return result;
 }

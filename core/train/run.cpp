@@ -9,6 +9,8 @@
 #include "core/base/verdict.h"
 #include "core/checkpoint/shared_errors.h"
 #include "core/comm/host_values.h"
+#include "core/plan/forecast.h"
+#include "core/plan/meta_kernels.h"
 #include "core/train/callbacks.h"
 #include "core/train/stop.h"
 #include "core/train/trainer.h"
@@ -37,6 +39,21 @@ class RankLog final : public RunCallback {
   std::shared_ptr<LogFile> file_;
 };
 
+/// What the run will cost, or why that cannot be known, such as for blocks that look at values.
+std::shared_ptr<const plan::Forecast> forecast_of(const RunSetup& setup, const comm::World& world) {
+  try {
+    plan::Machine machine;
+    if (!setup.config.run.machine.empty()) machine = plan::Machine::load(setup.config.run.machine);
+    machine.device = world.device().is_cuda() ? "cuda" : "cpu";
+    machine.ranks_per_host = world.info().local_size;
+    const plan::MetaKernels kernels;
+    return std::make_shared<const plan::Forecast>(plan::forecast(setup, machine));
+  } catch (const std::exception&) {
+    return std::make_shared<const plan::Forecast>(
+        plan::Forecast{.problem = verdict_on(std::current_exception()).message});
+  }
+}
+
 /// The callbacks of the command, in the order in which they are called.
 Callbacks command_callbacks(const RunSetup& setup, const RunFolder& folder, const comm::World& world,
                             const RunOptions& options) {
@@ -53,6 +70,7 @@ Callbacks command_callbacks(const RunSetup& setup, const RunFolder& folder, cons
   add(metrics_file());
   if (setup.config.run.tensorboard) add(tensorboard());
   add(console_report(options.terminal, world.rank() == 0));
+  if (setup.config.run.forecast) add(plan_comparison(world.rank() == 0 ? forecast_of(setup, world) : nullptr));
   if (const auto every = setup.config.run.rank_times_every; every > 0 && world.size() > 1) add(rank_times(every));
   if (train.patience) add(early_stop(*train.patience));
   if (options.timeline) add(timeline(options.terminal.columns));

@@ -16,7 +16,7 @@
 #include "core/nn/autograd/flops.h"
 #include "core/nn/autograd/generator_state.h"
 #include "core/nn/layers/kernels.h"
-#include "core/setup/meta_fallback.h"
+#include "core/plan/meta_kernels.h"
 
 namespace trireme::train {
 namespace {
@@ -87,7 +87,7 @@ double sample_flops(nn::Model& model, const nn::NamedTensors& batch) {
   const at::NoGradGuard no_grad;
   nn::NamedTensors shapes;
   for (const auto& [name, input] : batch) shapes.set(name, sample_of(input));
-  const MetaFallback fallback;
+  const plan::MetaKernels kernels;
   // Its separate operators all have kernels for the meta device.
   nn::choose_kernels(model, {.attention = nn::AttentionKernel::math});
   auto first = model.first_inputs(shapes);

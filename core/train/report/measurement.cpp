@@ -88,13 +88,6 @@ class PhaseTimes {
   std::array<Time, 16> times_{};
 };
 
-/// The bytes that this rank has sent so far.
-double sent_bytes(const comm::World& world) {
-  double bytes = 0;
-  for (const auto& [key, entry] : world.comm_stats().totals()) bytes += static_cast<double>(entry.wire_bytes);
-  return bytes;
-}
-
 nlohmann::json memory_of(Boosted& run, const comm::World& world) {
   auto fullest = nlohmann::json();
   for (const auto& text : comm::gather_text(world.group(), rank_report(run, world, 0).dump()))
@@ -215,14 +208,15 @@ nlohmann::json measure_steps(RunSetup setup, comm::World& world, double seconds)
   steps.train(kWarmUp);
   const double fitting = seconds * kWarmUp / steps.seconds;
   const auto count = comm::broadcast_value(world.group(), std::llround(std::clamp(fitting, 3.0, kMostSteps)));
-  const double sent = sent_bytes(world);
+  const auto sent = world.comm_stats().wire_bytes();
   {
     const PhaseTimes phases(world.device());
     steps.train(count);
     out["split"] = split_of(steps, phases, world.device().is_cpu());
   }
   const auto mean = [&](double of_all) { return of_all / static_cast<double>(count); };
-  out["sent_bytes"] = mean(comm::reduce_value(world.group(), sent_bytes(world) - sent, comm::ReduceOp::sum));
+  out["sent_bytes"] = mean(comm::reduce_value(
+      world.group(), static_cast<double>(world.comm_stats().wire_bytes() - sent), comm::ReduceOp::sum));
   out["step_s"] = steps.each;
   out["samples"] = mean(steps.samples);
   out["flops"] = steps.flops > 0 ? nlohmann::json(mean(steps.flops)) : nlohmann::json();

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <regex>
 #include <thread>
 
@@ -59,7 +60,11 @@ struct Recorder : RunCallback {
     EXPECT_GT(epoch.train_loss, 0);
     if (speaks) run.say("a line");
   }
-  void on_message(RunContext&, const std::string& line) override { add(line == "a line" ? "line" : "?"); }
+  void on_message(RunContext&, const std::string& line) override { add(line == "a line" ? "line" : line.substr(0, 4)); }
+  void on_summary(RunContext&, nlohmann::json& summary) override {
+    add("summary");
+    EXPECT_TRUE(summary.contains("measured"));
+  }
   void on_save(RunContext& run, const std::string& checkpoint) override {
     add(checkpoint.substr(checkpoint.size() - 6));
     if (run.state.at.global_step == when.stop_when_saved) run.stopped_by = "the recorder";
@@ -94,7 +99,7 @@ TEST(RunCallbacks, AreCalledInTheOrderOfARun) {
   const Folder folder;
   EXPECT_EQ(events_of(folder, {}),
             "start0 begin0 log1 end1 begin1 log2 end2 000002 begin2 log3 end3 begin3 log4 end4 000004 begin4 log5 end5 "
-            "validation*! epoch1 line 000005 testlast finish()");
+            "validation*! epoch1 line 000005 testlast summary plan finish()");
 }
 
 TEST(RunCallbacks, StopARunAfterTheirStep) {
@@ -102,16 +107,18 @@ TEST(RunCallbacks, StopARunAfterTheirStep) {
   // The checkpoint precedes the evaluation that only the stop causes.
   EXPECT_EQ(events_of(folder, {.stop_after = 3}),
             "start0 begin0 log1 end1 begin1 log2 end2 000002 begin2 log3 end3 000003 validation*! epoch1 line testlast "
+            "summary plan "
             "finish(the recorder)");
   // A resumed run continues from there as if it had not been stopped, and is stopped by its own limit.
   EXPECT_EQ(events_of(folder, {}, {"run.resume=auto", "train.max_steps=4"}),
-            "start3 begin3 log4 end4 000004 validation*! epoch1 line testlast finish(train.max_steps)");
+            "start3 begin3 log4 end4 000004 validation*! epoch1 line testlast summary plan finish(train.max_steps)");
 }
 
 TEST(RunCallbacks, StopARunWhenItIsSaved) {
   const Folder folder;
   EXPECT_EQ(events_of(folder, {.stop_when_saved = 2}),
-            "start0 begin0 log1 end1 begin1 log2 end2 000002 validation*! epoch1 line testlast finish(the recorder)");
+            "start0 begin0 log1 end1 begin1 log2 end2 000002 validation*! epoch1 line testlast summary plan finish(the "
+            "recorder)");
 }
 
 TEST(RunCallbacks, EndARunWithTheirError) {

@@ -110,7 +110,7 @@ TEST(FlopRate, AUsersOwnModulesAreCounted) {
   EXPECT_EQ(sample_flops(*model, {{"image", at::zeros({7, 3, 8, 8})}}), 2 * (4 * 6 * 6 * 3 * 3 * 3 + 4 * 6 * 6 * 5));
   auto was = before.begin();
   for (const auto& tensor : model->parameters()) EXPECT_TRUE(tensor.equal(*was++));
-  // Without MetaFallback, LibTorch has no such kernel.
+  // Without MetaKernels, LibTorch has no such kernel.
   const auto meta = at::TensorOptions().device(at::kMeta);
   const auto x = at::zeros({2}, meta), condition = at::zeros({2}, meta.dtype(at::kBool));
   EXPECT_ANY_THROW(at::where(condition, x, x));

@@ -1,0 +1,147 @@
+#include "core/plan/operator_watch.h"
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "core/base/error.h"
+#include "core/nn/autograd/flops.h"
+
+namespace trireme::plan {
+namespace {
+
+/// What the watch of this thread knows. LibTorch's callbacks are plain functions, which have no other way to it.
+struct Running {
+  c10::DeviceType on;
+  OperatorWatch::Use use;
+  std::int64_t used = 0;  ///< operators that have done work
+};
+thread_local Running* running = nullptr;
+
+/// The kind of an operator by a part of its name; the first that fits counts.
+constexpr std::array<std::pair<std::string_view, Kind>, 24> kKindsByName{{{"_scaled_dot_product", Kind::attention},
+                                                                          {"layer_norm", Kind::norm},
+                                                                          {"batch_norm", Kind::norm},
+                                                                          {"group_norm", Kind::norm},
+                                                                          {"rms_norm", Kind::norm},
+                                                                          {"softmax", Kind::softmax},
+                                                                          {"dropout_mask", Kind::random},
+                                                                          {"bernoulli", Kind::random},
+                                                                          {"_fused_", Kind::optimizer},
+                                                                          {"convolution", Kind::product},
+                                                                          {"addmm", Kind::product},
+                                                                          {"bmm", Kind::product},
+                                                                          {"::mm", Kind::product},
+                                                                          {"gelu", Kind::activation},
+                                                                          {"silu", Kind::activation},
+                                                                          {"sigmoid", Kind::activation},
+                                                                          {"tanh", Kind::activation},
+                                                                          {"::exp", Kind::activation},
+                                                                          {"::log", Kind::activation},
+                                                                          {"copy", Kind::copy},
+                                                                          {"::fill", Kind::copy},
+                                                                          {"zero", Kind::copy},
+                                                                          {"::cat", Kind::copy},
+                                                                          {"index", Kind::copy}}};
+
+Kind kind_of(std::string_view name) {
+  const auto found = std::find_if(kKindsByName.begin(), kKindsByName.end(),
+                                  [&](const auto& row) { return name.find(row.first) != std::string_view::npos; });
+  return found == kKindsByName.end() ? Kind::pointwise : found->second;
+}
+
+c10::ArrayRef<const c10::IValue> all_of(const std::vector<c10::IValue>& values) {
+  return c10::ArrayRef<const c10::IValue>(values.data(), values.size());
+}
+
+/// Calls use(tensor) for each tensor of the values.
+template <class Use>
+void for_tensors(c10::ArrayRef<const c10::IValue> values, const Use& use) {
+  for (const auto& value : values) {
+    if (value.isTensor() && value.toTensor().defined()) use(value.toTensor());
+    if (value.isTensorList())
+      for (const at::Tensor& tensor : value.toTensorList()) use(tensor);
+  }
+}
+
+/// Whether it writes into an argument that is its result.
+bool writes_to_out(const at::RecordFunction& function) {
+  const auto name = function.operator_name();
+  return name && name->overload_name.ends_with("out");
+}
+
+/// An operator that has begun.
+struct Begun final : at::ObserverContext {
+  double flops = 0, bytes = 0;
+  at::ScalarType dtype = at::kFloat;
+  bool counts = false;
+  std::int64_t used_before = 0;
+  std::vector<const void*> inputs{};
+};
+
+/// FLOPs of forward and backward operators. The backward pass of a convolution makes two products, that of a fused
+/// attention five where the forward pass makes two.
+double work_of(std::string_view name, c10::ArrayRef<const c10::IValue> in) {
+  if (name == "aten::convolution_overrideable") return nn::flops_of("aten::convolution", in);
+  if (name == "aten::convolution_backward_overrideable") {
+    const std::vector<c10::IValue> forward{in[1], in[2], c10::IValue(), in[3], in[4], in[5]};
+    const auto wanted = in[9].toBoolList();  // of input, weight and bias
+    return (wanted[0] + wanted[1]) * nn::flops_of("aten::convolution", all_of(forward));
+  }
+  const bool attention = name.find("_scaled_dot_product") != std::string_view::npos;
+  if (attention && name.ends_with("_backward")) return 2.5 * nn::flops_of(name.substr(0, name.size() - 9), in.slice(1));
+  return nn::flops_of(name, in);
+}
+
+std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
+  auto begun = std::make_unique<Begun>();
+  if (running == nullptr) return begun;
+  begun->used_before = running->used;
+  for_tensors(function.inputs(), [&](const at::Tensor& tensor) {
+    if (tensor.device().type() != running->on) return;
+    if (!begun->counts) begun->dtype = tensor.scalar_type();
+    begun->counts = true;
+    begun->bytes += static_cast<double>(tensor.nbytes());
+    begun->inputs.push_back(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+  });
+  if (begun->counts) begun->flops = work_of(function.name(), function.inputs());
+  return begun;
+}
+
+void end(const at::RecordFunction& function, at::ObserverContext* context) {
+  const auto& begun = *static_cast<Begun*>(context);
+  const std::string_view name = function.name();
+  const bool is_ours = name.starts_with("trireme::");  // with what it calls
+  if (running == nullptr || !begun.counts || (running->used != begun.used_before && !is_ours)) return;
+  double bytes = begun.bytes;
+  bool computes = begun.flops > 0;
+  const auto& outputs = function.outputs();
+  for_tensors(all_of(outputs), [&](const at::Tensor& tensor) {
+    bytes += static_cast<double>(tensor.nbytes());
+    const void* storage = tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+    // A view computes nothing. An operator in place writes its argument, and its name ends so.
+    if (std::find(begun.inputs.begin(), begun.inputs.end(), storage) == begun.inputs.end()) computes = true;
+  });
+  if (!computes && !name.ends_with('_') && !writes_to_out(function) && !outputs.empty()) return;
+  if (name.find("empty") != std::string_view::npos) return;  // memory alone
+  ++running->used;
+  running->use({.kind = kind_of(name), .flops = begun.flops, .bytes = bytes, .dtype = begun.dtype});
+}
+
+}  // namespace
+
+OperatorWatch::OperatorWatch(c10::DeviceType on, Use use) {
+  TRIREME_CHECK(running == nullptr, "a thread has one watch at a time");
+  running = new Running{on, std::move(use)};
+  handle_ = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(begin, end).needsInputs(true).needsOutputs(true).scopes({at::RecordScope::FUNCTION}));
+}
+
+OperatorWatch::~OperatorWatch() {
+  at::removeCallback(handle_);
+  delete std::exchange(running, nullptr);
+}
+
+}  // namespace trireme::plan
