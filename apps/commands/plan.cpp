@@ -1,5 +1,4 @@
 // trireme plan
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -51,8 +50,8 @@ double memory_size(const std::string& text) {
   throw ConfigError(fmt::format("--memory {}: expected a size with its unit, such as 24GB or 80GiB", text));
 }
 
-plan::Machine machine_of(const PlanCommand& command, const train::RunConfig& config) {
-  if (!command.machine.empty()) return plan::Machine::load(command.machine);
+/// Without rates: the kind of device on which the run would compute here.
+plan::Machine machine_of(const train::RunConfig& config) {
   const bool cpu = config.run.device == "cpu" || (config.run.device == "auto" && comm::cuda_device_count() == 0);
   plan::Machine machine{.name = "", .device = cpu ? "cpu" : "cuda"};
   machine.ranks_per_host = 8;
@@ -60,13 +59,13 @@ plan::Machine machine_of(const PlanCommand& command, const train::RunConfig& con
 }
 
 /// The plan of one layout; an error of the layout alone is its problem.
-Planned plan_one(const PlanCommand& command, const Layout* layout) {
+Planned plan_one(const PlanCommand& command, const std::optional<plan::Machine>& given, const Layout* layout) {
   Planned out{.name = layout == nullptr ? command.paths.front() : layout->text};
   const auto ranks = layout == nullptr ? command.ranks.value_or(1) : layout->ranks();
   try {
     auto config = layout == nullptr ? load_config(command.paths.front(), command.set)
                                     : load_with_layout(command.paths.front(), command.set, *layout);
-    const auto machine = machine_of(command, config);
+    const auto machine = given ? *given : machine_of(config);
     LaunchInfo info{.launcher = Launcher::launch, .rank = 0, .size = static_cast<int>(ranks)};
     info.local_size = static_cast<int>(std::min<std::int64_t>(ranks, machine.ranks_per_host));
     config.run.device = "cpu";  // this process has no more
@@ -222,19 +221,20 @@ int check_plans(const PlanCommand& command) {
 
 int run(const PlanCommand& command) {
   if (command.check) return check_plans(command);
-  const plan::MetaKernels kernels;
-  std::vector<Planned> all;
-  if (command.layouts.empty()) {
-    all.push_back(plan_one(command, nullptr));
-  } else {
-    for (const auto& layout : parse_layouts(command.layouts)) all.push_back(plan_one(command, &layout));
-  }
+  std::optional<plan::Machine> machine;
+  if (!command.machine.empty()) machine = plan::Machine::load(command.machine);
   std::optional<double> memory;
   if (!command.memory.empty())
     memory = memory_size(command.memory);
-  else if (const auto machine = command.machine.empty() ? plan::Machine() : plan::Machine::load(command.machine);
-           machine.memory_gb)
-    memory = 1e9 * (*machine.memory_gb - machine.process_gb);
+  else if (machine && machine->memory_gb)
+    memory = 1e9 * (*machine->memory_gb - machine->process_gb);
+  const plan::MetaKernels kernels;
+  std::vector<Planned> all;
+  if (command.layouts.empty()) {
+    all.push_back(plan_one(command, machine, nullptr));
+  } else {
+    for (const auto& layout : parse_layouts(command.layouts)) all.push_back(plan_one(command, machine, &layout));
+  }
   if (command.json) {
     auto out = json::array();
     for (const auto& each : all) out.push_back(json_of(each, memory));

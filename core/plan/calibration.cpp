@@ -6,12 +6,10 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/randn.h>
 #include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
@@ -33,6 +31,11 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Run = std::function<void()>;
 
+/// Waits until the device has done what was launched.
+void synchronize(c10::Device device) {
+  if (device.is_cuda()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+}
+
 /// The median seconds of a call, of several rounds that take `seconds` together.
 class Stopwatch {
  public:
@@ -51,14 +54,11 @@ class Stopwatch {
   }
 
  private:
-  void synchronize() const {
-    if (device_.is_cuda()) c10::impl::VirtualGuardImpl(device_.type()).synchronizeDevice(device_.index());
-  }
   [[nodiscard]] double round(const Run& run, int calls) const {
-    synchronize();
+    synchronize(device_);
     const auto begin = Clock::now();
     for (int i = 0; i < calls; ++i) run();
-    synchronize();
+    synchronize(device_);
     return std::chrono::duration<double>(Clock::now() - begin).count();
   }
 
@@ -196,17 +196,14 @@ LinkRates measure_link(comm::World& world, double seconds) {
   const int rounds = 2 * (group.size() - 1);
   const auto time_of = [&](std::int64_t elements) {
     const auto tensor = at::zeros({elements}, at::TensorOptions(at::kFloat).device(world.device()));
-    const auto synchronize = [&] {
-      if (world.device().is_cuda()) c10::impl::VirtualGuardImpl(c10::kCUDA).synchronizeDevice(world.device().index());
-    };
     // Every rank must call it as often.
     const int calls = static_cast<int>(std::clamp(seconds * 1e8 / static_cast<double>(elements + 1000), 3.0, 2000.0));
     std::vector<double> each;
     for (int i = 0; i < calls; ++i) {
-      synchronize();
+      synchronize(world.device());
       const auto begin = Clock::now();
       group.all_reduce(tensor);
-      synchronize();
+      synchronize(world.device());
       each.push_back(std::chrono::duration<double>(Clock::now() - begin).count());
     }
     std::sort(each.begin(), each.end());
@@ -222,7 +219,7 @@ LinkRates measure_link(comm::World& world, double seconds) {
 }  // namespace
 
 Machine measure_machine(comm::World& world, double seconds) {
-  constexpr double kMeasurements = 70;  // about as many as there are below
+  constexpr double kMeasurements = 70;  // about as many as there are
   Machine machine{.name = world.device().is_cuda() ? comm::cuda_device_name(world.device().index()) : "CPU",
                   .device = world.device().is_cuda() ? "cuda" : "cpu",
                   .ranks_per_host = world.info().local_size};

@@ -19,7 +19,6 @@
 #include "core/plan/operator_watch.h"
 #include "core/plan/planned_ranks.h"
 #include "core/setup/plugin_sections.h"
-#include "core/shard/placement.h"
 
 namespace trireme::plan {
 namespace {
@@ -49,13 +48,13 @@ std::vector<Distinct> share_classes(std::int64_t global_batch, int shares) {
   return {{0, larger}, {larger, shares - larger}};
 }
 
+/// Whether its ranks send messages to each other, so that they are planned at the same time.
+bool is_pipeline(const comm::Axis& axis) { return axis.kind.name == "pp"; }
+
 std::vector<Pass> distinct_ranks(const comm::Axes& axes, std::int64_t global_batch) {
   constexpr int kMostParts = 4;
-  int shares = 1, passes = 1;
-  for (const auto& axis : axes) {
-    if (axis.kind.splits_samples) shares *= axis.size;
-    if (!axis.kind.splits_samples && axis.kind.name != "pp") passes *= axis.size;
-  }
+  int shares = 1, stages = 1, passes = 1;
+  for (const auto& axis : axes) (axis.kind.splits_samples ? shares : is_pipeline(axis) ? stages : passes) *= axis.size;
   // Of many parts of a model the first is the largest, and all but the last are taken to be like it.
   std::vector<Distinct> parts;
   if (passes <= kMostParts)
@@ -66,19 +65,13 @@ std::vector<Pass> distinct_ranks(const comm::Axes& axes, std::int64_t global_bat
   for (const auto& share : share_classes(global_batch, shares))
     for (const auto& part : parts) {
       Pass pass;
-      const auto stages =
-          std::find_if(axes.begin(), axes.end(), [](const auto& axis) { return axis.kind.name == "pp"; });
-      for (int stage = 0; stage < (stages == axes.end() ? 1 : stages->size); ++stage) {
+      for (int stage = 0; stage < stages; ++stage) {
         std::vector<int> at(axes.size());
-        int of_share = share.rank, rest = part.rank;
+        int of_share = share.rank, of_stage = stage, rest = part.rank;
         for (std::size_t i = axes.size(); i-- > 0;) {
-          auto& left = axes[i].kind.splits_samples ? of_share : rest;
-          if (axes[i].kind.name == "pp") {
-            at[i] = stage;
-          } else {
-            at[i] = left % axes[i].size;
-            left /= axes[i].size;
-          }
+          auto& left = axes[i].kind.splits_samples ? of_share : is_pipeline(axes[i]) ? of_stage : rest;
+          at[i] = left % axes[i].size;
+          left /= axes[i].size;
         }
         pass.push_back({rank_at(axes, at), share.count * part.count});
       }
