@@ -72,6 +72,7 @@ struct BenchCommand {
   std::optional<std::int64_t> ranks;  ///< without layouts
   std::int64_t seconds = 20;          ///< of measured steps for each layout, or of the machine
   std::string machine;                ///< where the machine's rates are written; "": steps are measured
+  std::string profile;                ///< where a trace of single operators is written; "": there is none
   bool json = false;
 };
 /// Started by bench, once per layout and round.
@@ -79,6 +80,7 @@ struct MeasureCommand {
   std::string config, layout, into;  ///< config "": the machine; layout "": the file's own
   std::vector<std::string> set;
   double seconds = 20;
+  bool profile = false;
 };
 struct PlanCommand {
   std::vector<std::string> paths;  ///< the TOML file; with check the folders of runs
@@ -86,7 +88,8 @@ struct PlanCommand {
   std::string layouts;             ///< "": the file's own
   std::vector<std::string> set;
   std::optional<std::int64_t> ranks;  ///< without layouts
-  std::string machine;                ///< a file; "": this kind of device, without times
+  bool search = false;                ///< layouts of so many ranks, too
+  std::string machine;                ///< a file or a name; "": that of the file, or none
   std::string memory;                 ///< of a rank, with its unit: "80GB"; "": that of the machine
   bool json = false;
 };

@@ -137,8 +137,9 @@ void add_bench(CLI::App& app, Parsed& out) {
   add(command, "--seconds S", out.bench.seconds, "Of measured steps for each layout")->capture_default_str();
   add(command, "--against PROGRAM", out.bench.against,
       "A command for the shell that is measured in turn with the layouts: it prints a line of JSON with \"step_s\", "
-      "the "
-      "seconds of a step or a list of them");
+      "the seconds of a step or a list of them");
+  add(command, "--profile FILE", out.bench.profile,
+      "Also measure single operators, on CPU ranks: as a table, and in FILE as a Chrome trace");
   add(command, "--machine FILE", out.bench.machine,
       "Measure this machine instead, without CONFIG, and write its rates for `trireme plan` to this file");
   add_set(command, out.bench.set);
@@ -151,8 +152,10 @@ void add_plan(CLI::App& app, Parsed& out) {
   add(command, "--layouts \"A; B\"", out.plan.layouts,
       "Layouts to plan, as `trireme verify` takes them; default: that of the file");
   add(command, "--ranks N", out.plan.ranks, "Number of ranks that the run will have; default 1");
-  add(command, "--machine FILE", out.plan.machine,
-      "The machine with its rates (docs/plan.md); without it no time is planned");
+  command.add_flag("--search", out.plan.search,
+                   "Search for the fastest layout of the ranks that fits, and print it as lines for the file");
+  add(command, "--machine FILE|NAME", out.plan.machine,
+      "The machine with its rates (docs/plan.md), a file of yours or one by name: h100-sxm, rtx-4090, cpu, ...");
   add(command, "--memory SIZE", out.plan.memory, "Memory of a rank, such as 24GB: layouts that need more are marked");
   command.add_flag("--check", out.plan.check, "Compare finished runs with their forecasts");
   add_set(command, out.plan.set);
@@ -165,6 +168,7 @@ void add_measure(CLI::App& app, Parsed& out) {
   command.add_option("--layout", out.measure.layout);
   command.add_option("--into", out.measure.into)->required();
   command.add_option("--seconds", out.measure.seconds);
+  command.add_flag("--profile", out.measure.profile);
   add_set(command, out.measure.set);
 }
 

@@ -145,6 +145,8 @@ BenchCommand finish_bench(CLI::App& app, const BenchCommand& bench) {
   if (bench.machine.empty() == bench.config.empty())
     refuse(app, bench.machine.empty() ? "CONFIG is missing: the TOML file whose steps to measure"
                                       : "--machine measures the machine alone; remove CONFIG");
+  if (!bench.profile.empty() && !bench.machine.empty())
+    refuse(app, "--profile measures the operators of CONFIG's steps, not the machine; remove --machine");
   return bench;
 }
 
@@ -154,10 +156,11 @@ PlanCommand finish_plan(CLI::App& app, const PlanCommand& plan) {
   if (!plan.check && plan.paths.size() > 1)
     refuse(app, fmt::format("{}: one TOML file is planned; only --check takes several paths", plan.paths[1]));
   const auto* options = app.get_subcommand("plan");
-  for (const auto* name : {"--layouts", "--ranks", "--machine", "--memory", "--set"})
+  for (const auto* name : {"--layouts", "--search", "--ranks", "--machine", "--memory", "--set"})
     if (plan.check && options->count(name) > 0)
       refuse(app, fmt::format("{} has no effect with --check, which reads runs that have ended; remove one of the two",
                               name));
+  if (plan.search && !plan.layouts.empty()) refuse(app, "--search chooses the layouts itself; remove --layouts");
   return plan;
 }
 

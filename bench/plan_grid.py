@@ -72,7 +72,8 @@ def run(command, folder, name, model, layout, machine):
     config = folder / "run.toml"
     machine_key = f'machine = "{machine}"\nthreads = 1\n' if machine else ""
     config.write_text(f'[run]\ndir = "{place}"\ndevice = "cpu"\n{machine_key}[model]\n{keys}{data.format(folder=folder)}'
-                      f"[train]\nepochs = 1\nmax_steps = {30 if machine else 4}\nglobal_batch = 16\n{train}[parallel]\n{parallel}")
+                      f"[train]\nepochs = {20 if machine else 1}\nmax_steps = {100 if machine else 4}\nglobal_batch = 16\n"
+                      f"{train}[parallel]\n{parallel}")
     done = subprocess.run([command, "train", config, "--ranks", str(ranks)], capture_output=True, text=True)
     if done.returncode != 0:
         print(f"{name}: {done.stderr.strip()[-300:]}")

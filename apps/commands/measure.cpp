@@ -7,9 +7,11 @@
 #include "apps/commands/process.h"
 #include "apps/layouts.h"
 #include "apps/worker/ranks.h"
+#include "core/base/error.h"
 #include "core/base/files/files.h"
 #include "core/base/json_text.h"
 #include "core/base/log.h"
+#include "core/plan/auto_layout.h"
 #include "core/plan/calibration.h"
 #include "core/setup/run_setup.h"
 #include "core/train/report/measurement.h"
@@ -43,11 +45,15 @@ int run(const MeasureCommand& command) {
                           : load_with_layout(command.config, command.set, parse_layout(command.layout));
         const auto options = world_options(config);
         tune_process(config, info);
+        config = plan::with_auto_layout(std::move(config), info).config;
         setup = train::prepare_training(std::move(config), info, Log(info.rank));
         return options;
       },
       [&](comm::World& world) {
-        const auto found = train::measure_steps(std::move(*setup), world, command.seconds);
+        if (command.profile && !world.device().is_cpu())
+          throw ConfigError("--profile measures operators of CPU ranks, but these ranks use GPUs; remove it");
+        const auto found =
+            train::measure_steps(std::move(*setup), world, {.seconds = command.seconds, .profile = command.profile});
         if (world.rank() == 0) write_file(command.into, json_text(found));
       });
 }

@@ -2,28 +2,26 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <cmath>
+#include <chrono>
 #include <cstdlib>
-#include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
 #include "apps/commands/commands.h"
 #include "apps/commands/load_config.h"
+#include "apps/commands/plan_check.h"
 #include "apps/commands/process.h"
 #include "apps/commands/text_table.h"
 #include "apps/layouts.h"
 #include "apps/report.h"
 #include "core/base/error.h"
-#include "core/base/files/files.h"
-#include "core/base/json_members.h"
-#include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/base/verdict.h"
-#include "core/plan/forecast.h"
+#include "core/comm/devices.h"
+#include "core/plan/layout_search.h"
 #include "core/plan/meta_kernels.h"
 
 namespace trireme::apps {
@@ -33,8 +31,7 @@ using nlohmann::json;
 
 struct Planned {
   std::string name;
-  plan::Forecast forecast{};
-  std::string problem{};  ///< why this layout cannot run; "": it can
+  plan::Forecast forecast{};  ///< with the problem of a layout that cannot run
 };
 
 /// "80GB", "24 GiB", "512MB" in bytes. @throws ConfigError
@@ -50,39 +47,55 @@ double memory_size(const std::string& text) {
   throw ConfigError(fmt::format("--memory {}: expected a size with its unit, such as 24GB or 80GiB", text));
 }
 
-/// Without rates: the kind of device on which the run would compute here.
-plan::Machine machine_of(const train::RunConfig& config) {
+/// The machine that the user names; without one, the kind of device on which the run would compute here, with rates
+/// from data sheets if `needs_rates`. @throws ConfigError when there are none
+plan::Machine machine_of(const PlanCommand& command, const train::RunConfig& config, bool needs_rates) {
+  for (const auto* named : {&command.machine, &config.run.machine})
+    if (!named->empty()) return plan::Machine::load(*named);
   const bool cpu = config.run.device == "cpu" || (config.run.device == "auto" && comm::cuda_device_count() == 0);
-  plan::Machine machine{.name = "", .device = cpu ? "cpu" : "cuda"};
-  machine.ranks_per_host = 8;
-  return machine;
+  if (!needs_rates) return {.name = "", .device = cpu ? "cpu" : "cuda", .ranks_per_host = 8};
+  const auto gpu = cpu || comm::cuda_device_count() == 0 ? "" : comm::cuda_device_name(0);
+  if (auto known = plan::Machine::estimated_for(gpu)) return *std::move(known);
+  throw ConfigError(fmt::format(
+      "no rates of a {} are known; measure it with trireme bench --machine FILE, and give the file with --machine",
+      gpu));
+}
+
+LaunchInfo planned_ranks(std::int64_t ranks, const plan::Machine& machine) {
+  LaunchInfo info{.launcher = Launcher::launch, .rank = 0, .size = static_cast<int>(ranks)};
+  info.local_size = static_cast<int>(std::min<std::int64_t>(ranks, machine.ranks_per_host));
+  return info;
 }
 
 /// The plan of one layout; an error of the layout alone is its problem.
-Planned plan_one(const PlanCommand& command, const std::optional<plan::Machine>& given, const Layout* layout) {
+Planned plan_one(const PlanCommand& command, const Layout* layout) {
   Planned out{.name = layout == nullptr ? command.paths.front() : layout->text};
-  const auto ranks = layout == nullptr ? command.ranks.value_or(1) : layout->ranks();
   try {
     auto config = layout == nullptr ? load_config(command.paths.front(), command.set)
                                     : load_with_layout(command.paths.front(), command.set, *layout);
-    const auto machine = given ? *given : machine_of(config);
-    LaunchInfo info{.launcher = Launcher::launch, .rank = 0, .size = static_cast<int>(ranks)};
-    info.local_size = static_cast<int>(std::min<std::int64_t>(ranks, machine.ranks_per_host));
+    const auto machine = machine_of(command, config, /*needs_rates=*/false);
+    const auto info = planned_ranks(layout == nullptr ? command.ranks.value_or(1) : layout->ranks(), machine);
     config.run.device = "cpu";  // this process has no more
     tune_process(config, info);
     out.forecast = plan::forecast(train::prepare_training(std::move(config), info, Log(/*rank=*/1)), machine);
   } catch (const std::exception&) {
     if (layout == nullptr) throw;
-    out.problem = verdict_on(std::current_exception()).message;
+    out.forecast.problem = verdict_on(std::current_exception()).message;
   }
   return out;
+}
+
+/// Bytes that a rank has for its tensors, if it is known.
+std::optional<double> memory_of(const PlanCommand& command, const plan::Machine& machine) {
+  if (!command.memory.empty()) return memory_size(command.memory);
+  return machine.memory_gb ? std::optional(1e9 * (*machine.memory_gb - machine.process_gb)) : std::nullopt;
 }
 
 json json_of(const Planned& planned, std::optional<double> memory) {
   const auto& of = planned.forecast;
   json out{{"name", planned.name}};
-  if (!planned.problem.empty()) {
-    out["problem"] = planned.problem;
+  if (!of.problem.empty()) {
+    out["problem"] = of.problem;
     return out;
   }
   out["ranks"] = of.ranks;
@@ -96,7 +109,10 @@ json json_of(const Planned& planned, std::optional<double> memory) {
                    {"optimizer", of.memory.optimizer}, {"average", of.memory.average},
                    {"gathered", of.memory.gathered},   {"activations", of.memory.activations},
                    {"peak", of.memory.peak},           {"host", of.memory.host}};
-  out["time"] = {{"compute", of.time.compute}, {"communication", of.time.communication}, {"idle", of.time.idle}};
+  out["time"] = {{"compute", of.time.compute},
+                 {"communication", of.time.communication},
+                 {"idle", of.time.idle},
+                 {"data", of.time.data}};
   out["messages"] = json::object();
   for (const auto& [key, entry] : of.messages)
     out["messages"][key.first][key.second] = {
@@ -108,12 +124,13 @@ json json_of(const Planned& planned, std::optional<double> memory) {
 using Rows = std::vector<std::vector<std::string>>;
 
 void print_times(const std::vector<Planned>& all) {
-  Rows rows{{"step", ">ranks", ">ms", ">compute", ">communication", ">idle", ">samples/s"}};
-  for (const auto& [name, of, problem] : all)
-    if (problem.empty() && of.time.step > 0)
+  Rows rows{{"step", ">ranks", ">ms", ">compute", ">communication", ">idle", ">data", ">samples/s"}};
+  for (const auto& [name, of] : all)
+    if (of.problem.empty() && of.time.step > 0)
       rows.push_back({name, std::to_string(of.ranks), fmt::format("{:.1f}", 1e3 * of.time.step),
                       fmt::format("{:.1f}", 1e3 * of.time.compute), fmt::format("{:.1f}", 1e3 * of.time.communication),
-                      fmt::format("{:.1f}", 1e3 * of.time.idle), fmt::format("{:.1f}", of.samples / of.time.step)});
+                      fmt::format("{:.1f}", 1e3 * of.time.idle), fmt::format("{:.1f}", 1e3 * of.time.data),
+                      fmt::format("{:.1f}", of.samples / of.time.step)});
   if (rows.size() > 1) put(text_table(rows) + "\n");
 }
 
@@ -122,8 +139,8 @@ void print_memory(const std::vector<Planned>& all, std::optional<double> memory)
              ">peak", ">on the host"}};
   if (memory) rows.front().emplace_back("fits");
   const auto mib = [](std::int64_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20)); };
-  for (const auto& [name, of, problem] : all) {
-    if (!problem.empty()) continue;
+  for (const auto& [name, of] : all) {
+    if (!of.problem.empty()) continue;
     const auto& m = of.memory;
     rows.push_back({name, mib(m.weights), mib(m.gradients), mib(m.optimizer), mib(m.average), mib(m.gathered),
                     mib(m.activations), mib(m.peak), mib(m.host)});
@@ -139,8 +156,8 @@ void print_messages(const std::vector<Planned>& all) {
   Rows rows{{"MB sent in a step by all ranks", ">all"}};
   for (const auto& axis : axes) rows.front().push_back(">" + axis);
   const auto mb = [](double bytes) { return fmt::format("{:.3f}", bytes / 1e6); };
-  for (const auto& [name, of, problem] : all) {
-    if (!problem.empty()) continue;
+  for (const auto& [name, of] : all) {
+    if (!of.problem.empty()) continue;
     auto& row = rows.emplace_back(std::vector<std::string>{name, mb(of.sent_bytes())});
     for (const auto& axis : axes) {
       double bytes = 0;
@@ -152,68 +169,79 @@ void print_messages(const std::vector<Planned>& all) {
   if (rows.size() > 1 && !axes.empty()) put(text_table(rows) + "\n");
 }
 
-/// The value at a part of the sorted values; "-" without any.
-std::string percentile_text(std::vector<double> values, double at) {
-  if (values.empty()) return "-";
-  std::sort(values.begin(), values.end());
-  const auto rank = std::ceil(at * static_cast<double>(values.size()));
-  return fmt::format("{:.2f}", values[static_cast<std::size_t>(rank) - 1]);
-}
+std::string gib(double bytes) { return fmt::format("{:.{}f} GiB", bytes / (1 << 30), bytes < 1e9 ? 3 : 1); }
 
-/// The run's summary. @throws ConfigError when it has none
-json summary_of(const std::string& run) {
-  const auto file = run + "/summary.json";
-  if (!std::filesystem::exists(file))
-    throw ConfigError(fmt::format("{}: no run that has ended; name the folder of a run with summary.json", run));
-  const auto summary = parse_json_or_null(read_file(file));
-  if (!summary.is_object()) throw ConfigError(fmt::format("{}: it is no JSON object; train the run again", file));
-  return summary;
-}
-
-/// The table of errors of runs that have ended.
-int check_plans(const PlanCommand& command) {
-  struct Quantity {
-    const char* key;
-    double scale;  ///< of the numbers that are shown
-    int digits;
-    std::vector<double> errors{};  ///< of all runs, in percent
-  };
-  std::array<Quantity, 3> quantities{
-      {{"peak_bytes", 1.0 / (1 << 20), 1}, {"sent_bytes", 1e-6, 3}, {"step_seconds", 1e3, 1}}};
-  auto all = json::array();
-  Rows rows{{"run", ">MiB", ">planned", ">error %", ">MB sent", ">planned", ">error %", ">ms", ">planned", ">error %"}};
-  for (const auto& path : command.paths) {
-    const auto summary = summary_of(path);
-    const auto value_of = [&](const char* part, const char* key) {
-      const auto found = summary.find(part);
-      return found != summary.end() && found->is_object() ? number_in(*found, key) : std::nullopt;
-    };
-    auto& row = rows.emplace_back(std::vector<std::string>{path});
-    json found{{"run", path}};
-    for (auto& [key, scale, digits, errors] : quantities) {
-      const auto planned = value_of("plan", key), measured = value_of("measured", key);
-      std::optional<double> error;
-      if (planned && measured && *measured > 0) error = 100 * (*planned / *measured - 1);
-      if (planned && measured && *measured == 0 && *planned == 0) error = 0;
-      if (error) errors.push_back(std::abs(*error));
-      for (const auto& value : {measured, planned})
-        row.push_back(value ? fmt::format("{:.{}f}", *value * scale, digits) : "-");
-      row.push_back(error ? fmt::format("{:+.2f}", *error) : "-");
-      found[key] = {{"planned", planned ? json(*planned) : json()},
-                    {"measured", measured ? json(*measured) : json()},
-                    {"error", error ? json(*error / 100) : json()}};
-    }
-    all.push_back(std::move(found));
+/// Lines for the user's file, in place of its [parallel] and [plugin.*].
+std::string lines_of(const plan::Settings& settings) {
+  std::map<std::string, std::string> sections;
+  for (const auto& [name, value] : settings) {
+    const auto dot = name.rfind('.');
+    sections[name.substr(0, dot)] += fmt::format("{} = {}\n", name.substr(dot + 1), value);
   }
+  std::string out;
+  for (const auto& [section, lines] : sections) out += fmt::format("[{}]\n{}", section, lines);
+  return out;
+}
+
+void print_candidates(const std::vector<plan::Candidate>& all, const std::string& title) {
+  constexpr std::size_t kMostRows = 8;
+  Rows rows{{title, ">ms", ">samples/s", ">compute", ">communication", ">idle", ">data", ">GiB", ">MB sent"}};
+  for (const auto& [settings, of] : all) {
+    if (rows.size() > kMostRows) break;
+    const auto ms = [](double seconds) { return fmt::format("{:.1f}", 1e3 * seconds); };
+    rows.push_back({plan::layout_text(settings), ms(of.time.step), fmt::format("{:.1f}", of.samples / of.time.step),
+                    ms(of.time.compute), ms(of.time.communication), ms(of.time.idle), ms(of.time.data),
+                    fmt::format("{:.3f}", static_cast<double>(of.memory.peak) / (1 << 30)),
+                    fmt::format("{:.3f}", of.sent_bytes() / 1e6)});
+  }
+  if (rows.size() > 1) put(text_table(rows) + "\n");
+}
+
+/// Searches, and prints the best layout as lines of a file. @throws ConfigError when none can run or fits
+int search_layouts(const PlanCommand& command) {
+  const auto config = load_config(command.paths.front(), command.set);
+  const auto machine = machine_of(command, config, /*needs_rates=*/true);
+  const auto memory = memory_of(command, machine);
+  plan::SearchOptions options{.ranks = static_cast<int>(command.ranks.value_or(1)), .most_seconds = 10};
+  if (memory) options.memory = *memory;
+  for (const auto& [key, entry] : config::section_of(config.root, "train").entries)
+    if (entry.origin.line == 0) options.fixed.insert("train." + key);  // of --set
+  tune_process(config, planned_ranks(options.ranks, machine));
+  const auto begun = std::chrono::steady_clock::now();
+  const auto found = plan::search_layouts(config, machine, options);
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begun;
   if (command.json) {
-    put(json_text(all, 2) + "\n");
+    json out{{"ranks", options.ranks},
+             {"machine", machine.name},
+             {"forecasts", found.forecasts},
+             {"complete", found.is_complete}};
+    for (const auto& [key, all] : {std::pair{"fitting", &found.fitting}, {"too_large", &found.too_large}}) {
+      out[key] = json::array();
+      for (const auto& [settings, of] : *all) {
+        auto& row = out[key].emplace_back(json_of({plan::layout_text(settings), of}, memory));
+        row["settings"] = settings;
+      }
+    }
+    put(json_text(out, 2) + "\n");
     return 0;
   }
-  for (const auto& [name, at] : {std::pair{"median of the errors", 0.5}, {"95th percentile", 0.95}}) {
-    auto& row = rows.emplace_back(std::vector<std::string>{name});
-    for (const auto& of : quantities) row.insert(row.end(), {"", "", percentile_text(of.errors, at)});
-  }
-  put(text_table(rows));
+  print_candidates(found.fitting, "fastest layouts");
+  if (memory) print_candidates(found.too_large, fmt::format("more than {} even so", gib(*memory)));
+  put(fitted(fmt::format("{} in {:.1f} s{}, with the rates of {} ({}).", text::quantity(found.forecasts, "forecast"),
+                         seconds.count(), found.is_complete ? "" : ", and not all layouts", machine.name,
+                         machine.estimated ? "estimated from data sheets" : "measured")) +
+      "\n");
+  if (found.fitting.empty() && found.too_large.empty())
+    throw ConfigError(fmt::format("no layout of {} can run this file; the first one: {}",
+                                  text::quantity(options.ranks, "rank"), found.problem));
+  if (found.fitting.empty())
+    throw ConfigError(fmt::format(
+        "no layout of {} fits into {}; the smallest, {}, needs {}: use more ranks, or ranks "
+        "with more memory",
+        text::quantity(options.ranks, "rank"), gib(*memory), plan::layout_text(found.too_large.front().settings),
+        gib(static_cast<double>(found.too_large.front().forecast.memory.peak))));
+  put("The fastest, for the file in place of its [parallel] and [plugin.*]:\n\n" +
+      lines_of(found.fitting.front().settings));
   return 0;
 }
 
@@ -221,19 +249,16 @@ int check_plans(const PlanCommand& command) {
 
 int run(const PlanCommand& command) {
   if (command.check) return check_plans(command);
-  std::optional<plan::Machine> machine;
-  if (!command.machine.empty()) machine = plan::Machine::load(command.machine);
-  std::optional<double> memory;
-  if (!command.memory.empty())
-    memory = memory_size(command.memory);
-  else if (machine && machine->memory_gb)
-    memory = 1e9 * (*machine->memory_gb - machine->process_gb);
   const plan::MetaKernels kernels;
+  if (command.search) return search_layouts(command);
+  std::optional<double> memory;
+  if (!command.memory.empty() || !command.machine.empty())
+    memory = memory_of(command, command.machine.empty() ? plan::Machine{} : plan::Machine::load(command.machine));
   std::vector<Planned> all;
   if (command.layouts.empty()) {
-    all.push_back(plan_one(command, machine, nullptr));
+    all.push_back(plan_one(command, nullptr));
   } else {
-    for (const auto& layout : parse_layouts(command.layouts)) all.push_back(plan_one(command, machine, &layout));
+    for (const auto& layout : parse_layouts(command.layouts)) all.push_back(plan_one(command, &layout));
   }
   if (command.json) {
     auto out = json::array();
@@ -244,8 +269,8 @@ int run(const PlanCommand& command) {
   print_times(all);
   print_memory(all, memory);
   print_messages(all);
-  for (const auto& each : all)
-    if (!each.problem.empty()) put(fitted(fmt::format("{} cannot run: {}", each.name, each.problem)) + "\n");
+  for (const auto& [name, of] : all)
+    if (!of.problem.empty()) put(fitted(fmt::format("{} cannot run: {}", name, of.problem)) + "\n");
   return 0;
 }
 

@@ -23,6 +23,7 @@
 #include "core/base/memory.h"
 #include "core/base/random.h"
 #include "core/comm/host_values.h"
+#include "core/plan/auto_layout.h"
 #include "core/resume/resume_point.h"
 
 namespace trireme::apps {
@@ -148,7 +149,9 @@ double process_begin() {
 train::RunSetup check_for_ranks(train::RunConfig config, std::int64_t ranks) {
   const auto size = static_cast<int>(ranks);
   const Log silent(/*rank=*/1);  // the ranks will print notes and warnings
-  return train::prepare_training(std::move(config), {.size = size, .local_size = size}, silent);
+  const LaunchInfo info{.size = size, .local_size = size};
+  config = plan::with_auto_layout(std::move(config), info).config;
+  return train::prepare_training(std::move(config), info, silent);
 }
 
 }  // namespace trireme::apps

@@ -15,6 +15,7 @@
 #include "apps/worker/ranks.h"
 #include "core/base/log.h"
 #include "core/base/text.h"
+#include "core/plan/auto_layout.h"
 #include "core/plan/machine.h"
 #include "core/resume/run_folder.h"
 #include "core/setup/run_setup.h"
@@ -103,8 +104,11 @@ int run(const TrainCommand& command) {
         auto config = load(command);
         const auto options = world_options(config);
         tune_process(config, info);
+        auto chosen = plan::with_auto_layout(std::move(config), info);
+        config = std::move(chosen.config);
         const auto file = config.run.rank_logs ? std::make_shared<LogFile>() : nullptr;
         setup = train::prepare_training(std::move(config), info, Log(info.rank, stderr, file));
+        setup->planned = std::move(chosen.said);
         setup->began = process_begin();
         // Without our launcher, rank 0 must not end before the others can learn why.
         if (info.rank == 0 && is_rank_of_command()) train::check_run(*setup);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -117,6 +118,7 @@ RunEnd measure(Supervisor& supervisor, const BenchCommand& command, Candidate& c
   } else {
     std::vector<std::string> arguments{"measure", command.config, "--into",
                                        into,      "--seconds",    fmt::format("{}", seconds)};
+    if (!command.profile.empty()) arguments.emplace_back("--profile");
     if (candidate.layout) arguments.insert(arguments.end(), {"--layout", candidate.layout->text});
     for (const auto& set : command.set) arguments.insert(arguments.end(), {"--set", set});
     end = run_ranks(supervisor, candidate.ranks, candidate.threads, arguments);
@@ -199,6 +201,52 @@ void print_parts(const std::vector<json>& results, const char* title, const char
   if (rows.size() > 1) print(rows);
 }
 
+/// The operators of each candidate's step that take most of the time.
+void print_operators(const std::vector<json>& results) {
+  constexpr std::size_t kShown = 15;
+  for (const auto& result : results) {
+    const auto operators = result.find("operators");
+    if (operators == result.end()) continue;
+    double all = 0;
+    for (const auto& each : *operators) all += each.at("seconds").get<double>();
+    Rows rows{{"operators of " + name_of(result), "kind", "calls", "ms", "%", "GB/s", "GFLOP/s"}};
+    for (const auto& each : *operators) {
+      if (rows.size() > kShown) break;
+      const double seconds = each.at("seconds"), flops = each.at("flops");
+      rows.push_back({each.at("name"), each.at("kind"), times_text(number_in(each, "calls"), 1, 0),
+                      times_text(seconds, 1e3, 2), times_text(seconds, 100 / all, 1),
+                      times_text(number_in(each, "bytes"), 1e-9 / seconds, 1),
+                      flops > 0 ? times_text(flops, 1e-9 / seconds, 1) : "-"});
+    }
+    put("\n");
+    print(rows);
+  }
+}
+
+[[noreturn]] void refuse_profile(const std::string& path) {
+  throw ConfigError(fmt::format("--profile {}: {}; choose another file", path, std::strerror(errno)));
+}
+
+/// Writes the operators of rank 0 in each candidate, one process of the trace for each, and takes them out of the
+/// results. @throws ConfigError
+void write_trace(std::vector<json>& results, const std::string& path) {
+  auto events = json::array();
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    events.push_back({{"ph", "M"}, {"name", "process_name"}, {"pid", i}, {"args", {{"name", name_of(results[i])}}}});
+    const auto spans = results[i].find("spans");
+    if (spans == results[i].end()) continue;
+    for (auto& span : *spans) {
+      span.update({{"ph", "X"}, {"pid", i}, {"tid", 0}});
+      events.push_back(std::move(span));
+    }
+    results[i].erase("spans");
+  }
+  std::ofstream file(path);
+  file << json_text(json{{"traceEvents", std::move(events)}}) << "\n";
+  file.close();
+  if (!file) refuse_profile(path);
+}
+
 }  // namespace
 
 /// Writes the rates of this machine to the user's file.
@@ -211,6 +259,7 @@ static int measure_machine(const BenchCommand& command) {
 
 int bench(const BenchCommand& command) {
   if (!command.machine.empty()) return measure_machine(command);
+  if (!command.profile.empty() && !std::ofstream(command.profile, std::ios::app)) refuse_profile(command.profile);
   const auto users_environment = whole_environment();  // before that of the worker is prepared
   auto candidates = candidates_of(command);
   Supervisor supervisor;
@@ -249,6 +298,7 @@ int bench(const BenchCommand& command) {
   std::erase_if(candidates, [](const Candidate& candidate) { return candidate.medians.empty(); });
   std::vector<json> results;
   for (const auto& candidate : candidates) results.push_back(json_of(candidate));
+  if (!command.profile.empty()) write_trace(results, command.profile);
   if (command.json) {
     put(json_text(json(results), 2) + "\n");
     return failed;
@@ -260,6 +310,7 @@ int bench(const BenchCommand& command) {
   print_parts(results, "MiB of the fullest rank", "memory",
               {"weights", "gradients", "optimizer", "average", "gathered", "activations", "peak", "process"},
               1.0 / (1 << 20));
+  print_operators(results);
   return failed;
 }
 

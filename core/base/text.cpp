@@ -219,4 +219,25 @@ bool matches(std::string_view name, std::string_view pattern) {
   return glob(name, pattern);
 }
 
+/// Whether `word` is in it between characters that are no letter or digit.
+static bool has_word(std::string_view text, std::string_view word) {
+  const auto is_part = [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
+  };
+  for (auto at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {
+    const auto end = at + word.size();
+    if ((at == 0 || !is_part(text[at - 1])) && (end == text.size() || !is_part(text[end]))) return true;
+  }
+  return false;
+}
+
+bool has_words(std::string_view text, std::string_view phrase) {
+  for (std::size_t at = 0; at < phrase.size();) {
+    const auto end = std::min(phrase.find(' ', at), phrase.size());
+    if (!has_word(text, phrase.substr(at, end - at))) return false;
+    at = end + 1;
+  }
+  return true;
+}
+
 }  // namespace trireme::text

@@ -104,7 +104,8 @@ const Fields<TrainOptions>& train_fields() {
           .add("micro_batch", &O::micro_batch,
                "Samples per forward pass of a rank. A rank's share of the global batch is split into microbatches of "
                "this size, whose gradients are accumulated. Unset: the whole share, and in a pipeline a "
-               "part of it. A batch norm computes its statistics of one microbatch.",
+               "part of it. A batch norm computes its statistics of one microbatch. In a file \"auto\": the plan "
+               "chooses it (docs/plan.md).",
                {.min = 1, .max = kMostSamples})
           .add(
               "precision", &O::precision,

@@ -3,6 +3,8 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -126,6 +128,32 @@ std::shared_ptr<data::Dataset> data_to_plan(const std::shared_ptr<data::Dataset>
   return varies ? data : std::make_shared<OneSample>(data);
 }
 
+/// Seconds of one core for a sample that was read before, as in all epochs but the first: the median of a few.
+double seconds_of_sample(data::Dataset& data) {
+  constexpr std::int64_t kSamples = 9;
+  const memory::OfHost not_this_ranks;
+  const auto now = [] {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  };
+  std::vector<double> seconds;
+  for (std::int64_t i = 0; i < std::min(data.size(), kSamples); ++i) {
+    data.get(i, 0, /*augment=*/true);
+    const double begun = now();
+    data.get(i, 0, /*augment=*/true);
+    seconds.push_back(now() - begun);
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
+  return seconds[seconds.size() / 2];
+}
+
+/// What a CPU rank's step waits for samples that take `reading` seconds of a core: nothing where another core reads
+/// them in the time, and all of it where there is none.
+double wait_for_data(const Machine& machine, int ranks_on_host, double reading, double step) {
+  if (machine.cores == 0) return 0;
+  const double spare = static_cast<double>(machine.cores) / ranks_on_host - at::get_num_threads();
+  return spare < 0.5 ? reading : std::max(0.0, reading / spare - step);
+}
+
 /// What one planned rank has found out.
 struct Found {
   Memory memory{};
@@ -161,9 +189,18 @@ Memory memory_of(const Boosted& run, const PlannedDevice& device) {
   return out;
 }
 
+/// What all planned ranks of a run have in common.
+struct Planning {
+  const train::RunSetup& setup;
+  const Machine& machine;
+  std::shared_ptr<data::Dataset> data;
+  double sample_seconds = 0;
+};
+
 /// Boosts and trains as one rank of the layout.
-Found train_planned(const train::RunSetup& setup, std::unique_ptr<Plugin> plugin, BoostInputs inputs,
-                    const Machine& machine, int rank, PlannedMail& mail) {
+Found train_planned(const Planning& planning, std::unique_ptr<Plugin> plugin, BoostInputs inputs, int rank,
+                    PlannedMail& mail) {
+  const auto& [setup, machine, data, sample_seconds] = planning;
   constexpr int kSteps = 2;  // the first one makes the optimizer's state
   PlannedDevice device(machine.type());
   auto info = setup.launch;
@@ -180,9 +217,11 @@ Found train_planned(const train::RunSetup& setup, std::unique_ptr<Plugin> plugin
   Found found{.layout = booster.mesh().formula()};
   std::optional<OperatorWatch> operators;
   if (machine.has_rates())
-    operators.emplace(c10::kMeta, [&](const Work& work) { world.clock().run(machine.seconds(work)); });
+    operators.emplace(c10::kMeta, [&, slower = machine.crowding_of(info.local_size)](const SeenOperator& seen) {
+      world.clock().run(slower * machine.seconds(seen.work));
+    });
   for (int step = 0; step < kSteps; ++step) {
-    world.clock() = {};
+    const auto begun = world.clock();
     const auto before = world.comm_stats().totals();
     std::optional<data::StepBatch> batch;
     {
@@ -193,8 +232,12 @@ Found train_planned(const train::RunSetup& setup, std::unique_ptr<Plugin> plugin
     }
     run.train_step(*batch);
     found.samples = static_cast<double>(batch->global_samples);
-    const auto& clock = world.clock();
-    found.time = {clock.now, clock.compute, clock.communication, clock.idle};
+    const auto& ended = world.clock();
+    const double trained = ended.now - begun.now;
+    const double waited =
+        wait_for_data(machine, info.local_size, sample_seconds * static_cast<double>(batch->local_samples), trained);
+    found.time = {trained + waited, ended.compute - begun.compute, ended.communication - begun.communication,
+                  ended.idle - begun.idle, waited};
     found.messages = difference(world.comm_stats().totals(), before);
   }
   found.memory = memory_of(run, device);
@@ -207,26 +250,25 @@ struct Inputs {
   BoostInputs model;
 };
 
-std::vector<Inputs> inputs_of_pass(const train::RunSetup& setup, const std::shared_ptr<data::Dataset>& data,
-                                   std::size_t ranks) {
+std::vector<Inputs> inputs_of_pass(const Planning& planning, std::size_t ranks) {
+  const auto& setup = planning.setup;
   const memory::OfHost not_this_ranks;  // a user's own modules have memory
   std::vector<Inputs> out;
   for (std::size_t i = 0; i < ranks; ++i) {
     auto config = setup.config;  // what a plugin shares with [train] is resolved in it, again
     out.push_back({train::configured_plugin(config), train::training_inputs(setup)});
-    out.back().model.data = data;
+    out.back().model.data = planning.data;
   }
   return out;
 }
 
 /// Trains all ranks of a pass, each in its thread. @throws an error of a rank, if possible one that is no consequence
 /// of another's end
-std::vector<Found> train_pass(const train::RunSetup& setup, const std::shared_ptr<data::Dataset>& data,
-                              const Machine& machine, const Pass& pass) {
+std::vector<Found> train_pass(const Planning& planning, const Pass& pass) {
   std::set<int> ranks;
   for (const auto& each : pass) ranks.insert(each.rank);
   PlannedMail mail(ranks);
-  auto inputs = inputs_of_pass(setup, data, pass.size());
+  auto inputs = inputs_of_pass(planning, pass.size());
   std::vector<Found> found(pass.size());
   std::vector<std::exception_ptr> errors(pass.size());
   std::vector<std::thread> threads;
@@ -235,7 +277,7 @@ std::vector<Found> train_pass(const train::RunSetup& setup, const std::shared_pt
     at::set_num_threads(computing);
     try {
       auto& [plugin, model] = inputs[i];
-      found[i] = train_planned(setup, std::move(plugin), std::move(model), machine, pass[i].rank, mail);
+      found[i] = train_planned(planning, std::move(plugin), std::move(model), pass[i].rank, mail);
     } catch (...) {
       errors[i] = std::current_exception();
     }
@@ -283,12 +325,13 @@ double Forecast::sent_bytes() const {
 
 Forecast forecast(const train::RunSetup& setup, const Machine& machine) {
   const nn::GeneratorStateGuard generators(at::kCPU);  // boosting sets their seeds
-  const auto data = data_to_plan(setup.data.train);
+  Planning planning{.setup = setup, .machine = machine, .data = data_to_plan(setup.data.train)};
+  if (machine.cores > 0) planning.sample_seconds = seconds_of_sample(*setup.data.train);
   auto config = setup.config;
   const auto plugin = train::configured_plugin(config);
-  Forecast out{.ranks = setup.launch.size, .plugin = plugin->name()};
+  Forecast out{.ranks = setup.launch.size, .plugin = plugin->name(), .micro_batch = setup.batch.micro};
   for (const auto& pass : distinct_ranks(plugin->axes(setup.launch.size), setup.batch.global)) {
-    const auto found = train_pass(setup, data, machine, pass);
+    const auto found = train_pass(planning, pass);
     for (std::size_t i = 0; i < pass.size(); ++i) {
       add(out.messages, found[i].messages, pass[i].count);
       if (found[i].memory.peak > out.memory.peak) out.memory = found[i].memory;

@@ -38,6 +38,7 @@ struct StepTime {
   double compute = 0;        ///< operators
   double communication = 0;  ///< that computation does not hide
   double idle = 0;           ///< waits of a pipeline's stages for each other
+  double data = 0;           ///< of reading samples that no other core does
 };
 
 struct Forecast {
@@ -48,8 +49,9 @@ struct Forecast {
   StepTime time{};
   /// Messages of a step by all ranks together, {axis, op}.
   std::map<std::pair<std::string, std::string>, comm::CommStatsEntry> messages{};
-  double samples = 0;     ///< of the global batch
-  std::string problem{};  ///< why there is no forecast; "": there is one
+  double samples = 0;            ///< of the global batch
+  std::int64_t micro_batch = 1;  ///< samples of a rank per forward pass
+  std::string problem{};         ///< why there is no forecast; "": there is one
   [[nodiscard]] double sent_bytes() const;
 };
 

@@ -11,6 +11,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/config/table.h"
+#include "core/plan/known_machines.h"
 
 namespace trireme::plan {
 namespace {
@@ -21,6 +22,11 @@ const Fields<Machine>& machine_fields() {
           .add("name", &Machine::name, "What it is called.")
           .add("device", &Machine::device, "What its ranks compute on.", {.choices = {"cpu", "cuda"}})
           .add("ranks_per_host", &Machine::ranks_per_host, "Ranks that a host has.", {.min = 1})
+          .add("cores", &Machine::cores, "Cores of a host, which CPU ranks and their loaders share. 0: enough.",
+               {.min = 0})
+          .add("alone", &Machine::alone,
+               "The rates are those of a host on which all ranks compute; one alone computes this many times as fast.",
+               {.above = 0})
           .add("memory_gb", &Machine::memory_gb, "Memory of a rank's device, GB.", {.above = 0})
           .add("process_gb", &Machine::process_gb, "What a rank's process holds of it beside its tensors, GB.",
                {.min = 0})
@@ -39,13 +45,15 @@ std::vector<RateList> lists_of(const ComputeRates& of) {
                                   {&of.tflops_fp64, "tflops_fp64"},
                                   {&of.tflops_bf16, "tflops_bf16"},
                                   {&of.tflops_fp16, "tflops_fp16"}})
-    out.push_back({list, &of.mflop, key});
+    out.push_back({list, &of.product, key});
+  out.push_back({&of.convolution_tflops, &of.mflop, "convolution_tflops"});
   for (const auto& [list, key] : {std::pair{&of.copy_gb_per_s, "copy_gb_per_s"},
                                   {&of.pointwise_gb_per_s, "pointwise_gb_per_s"},
                                   {&of.activation_gb_per_s, "activation_gb_per_s"},
                                   {&of.norm_gb_per_s, "norm_gb_per_s"},
                                   {&of.softmax_gb_per_s, "softmax_gb_per_s"},
                                   {&of.random_gb_per_s, "random_gb_per_s"},
+                                  {&of.dropout_gb_per_s, "dropout_gb_per_s"},
                                   {&of.optimizer_gb_per_s, "optimizer_gb_per_s"}})
     out.push_back({list, &of.mb, key});
   return out;
@@ -57,12 +65,23 @@ const Fields<ComputeRates>& compute_fields() {
   static const auto table =
       Fields<O>("compute", "Operators.")
           .add("launch_us", &O::launch_us, "Of an operator, whatever its size, microseconds.", {.min = 0})
-          .add("mflop", &O::mflop, "Sizes of products, in ascending order, MFLOP.", rate)
+          .add("product", &O::product,
+               "Sizes of products, in ascending order: of an m x k by a k x n matrix 3 / (1/m + 1/k + 1/n).", rate)
           .add("tflops_fp32", &O::tflops_fp32, "Products in fp32 at these sizes, TFLOP/s.", rate)
           .add("tflops_fp64", &O::tflops_fp64, "The same in fp64. Empty: half of fp32.", rate)
           .add("tflops_bf16", &O::tflops_bf16, "The same in bf16. Empty: as fp32.", rate)
           .add("tflops_fp16", &O::tflops_fp16, "The same in fp16. Empty: as bf16.", rate)
-          .add("attention", &O::attention, "FLOP/s of fused attention, as a part of those of products.", rate)
+          .add("attention", &O::attention,
+               "FLOP/s of fused attention, as a part of those of products: one for all dtypes, or of fp32, fp64, bf16 "
+               "and fp16.",
+               rate)
+          .add("attention_backward", &O::attention_backward, "The same of its backward pass.", rate)
+          .add("mflop", &O::mflop, "Sizes of convolutions, in ascending order, MFLOP.", rate)
+          .add("convolution_tflops", &O::convolution_tflops,
+               "Convolutions in fp32 at these sizes, TFLOP/s. Empty: as products.", rate)
+          .add("convolution", &O::convolution, "The same of each dtype, as a part, in the form of attention.", rate)
+          .add("tensors", &O::tensors,
+               "Bytes a second of operators without products, as a part of those in fp32, in the same form.", rate)
           .add("mb", &O::mb, "Sizes of tensors, in ascending order, MB.", rate)
           .add("copy_gb_per_s", &O::copy_gb_per_s, "Bytes that copies of these sizes read and write, GB/s.", rate)
           .add("pointwise_gb_per_s", &O::pointwise_gb_per_s,
@@ -71,10 +90,20 @@ const Fields<ComputeRates>& compute_fields() {
           .add("norm_gb_per_s", &O::norm_gb_per_s, "The same of layer and batch norms.", rate)
           .add("softmax_gb_per_s", &O::softmax_gb_per_s, "The same of softmax.", rate)
           .add("random_gb_per_s", &O::random_gb_per_s, "The same of dropout masks.", rate)
+          .add("dropout_gb_per_s", &O::dropout_gb_per_s, "The same of the backward pass of dropout.", rate)
           .add("optimizer_gb_per_s", &O::optimizer_gb_per_s, "The same of fused optimizers.", rate)
           .rule([](const O& rates, const CheckedSection& section) {
-            for (const auto& [sizes, key] : {std::pair{&rates.mflop, "mflop"}, {&rates.mb, "mb"}})
+            for (const auto& [sizes, key] :
+                 {std::pair{&rates.product, "product"}, {&rates.mflop, "mflop"}, {&rates.mb, "mb"}})
               if (!std::is_sorted(sizes->begin(), sizes->end())) section.fail(key, "its sizes must ascend; sort them");
+            for (const auto& [list, key] : {std::pair{&rates.attention, "attention"},
+                                            {&rates.attention_backward, "attention_backward"},
+                                            {&rates.convolution, "convolution"},
+                                            {&rates.tensors, "tensors"}})
+              if (list->size() != 1 && list->size() != 4)
+                section.fail(key, fmt::format("it has {} parts; give one for all dtypes, or one each for fp32, fp64, "
+                                              "bf16 and fp16",
+                                              list->size()));
             for (const auto& [list, sizes, key] : lists_of(rates))
               if (list->size() > 1 && list->size() != sizes->size())
                 section.fail(key, fmt::format("it has {} rates for {} sizes; give one for each, or one for all",
@@ -88,24 +117,28 @@ const Fields<LinkRates>& link_fields(const char* section) {
   const auto make = [](const char* name) {
     return Fields<O>(name, "Messages between ranks.")
         .add("latency_us", &O::latency_us, "Of a message, microseconds.", {.min = 0})
-        .add("gb_per_s", &O::gb_per_s, "Of a rank, in one direction, GB/s.", {.above = 0});
+        .add("gb_per_s", &O::gb_per_s, "Of a rank, in one direction, GB/s.", {.above = 0})
+        .add("jitter_us", &O::jitter_us,
+             "Ranks that have computed t microseconds since they met arrive sqrt(jitter t) apart.", {.min = 0});
   };
   static const auto inside = make("inside"), between = make("between");
   return std::string_view(section) == "inside" ? inside : between;
 }
 
-/// At a size, from the rates at several; interpolated in the logarithm of the size.
+/// At a size, from the rates at several; interpolated in the logarithms of both.
 double rate_at(const std::vector<double>& sizes, const std::vector<double>& rates, double size) {
   if (rates.size() == 1 || size <= sizes.front()) return rates.front();
   if (size >= sizes.back()) return rates.back();
   const auto above = static_cast<std::size_t>(std::upper_bound(sizes.begin(), sizes.end(), size) - sizes.begin());
   const double part = std::log(size / sizes[above - 1]) / std::log(sizes[above] / sizes[above - 1]);
-  return rates[above - 1] + part * (rates[above] - rates[above - 1]);
+  return rates[above - 1] * std::pow(rates[above] / rates[above - 1], part);
 }
 
 /// FLOP/s of products of this size.
 double product_rate(const ComputeRates& rates, const Work& work) {
-  const auto at = [&](const std::vector<double>& list) { return 1e12 * rate_at(rates.mflop, list, work.flops / 1e6); };
+  if (work.kind == Kind::convolution && !rates.convolution_tflops.empty())
+    return 1e12 * rate_at(rates.mflop, rates.convolution_tflops, work.flops / 1e6);
+  const auto at = [&](const std::vector<double>& list) { return 1e12 * rate_at(rates.product, list, work.size()); };
   const auto& bf16 = rates.tflops_bf16.empty() ? rates.tflops_fp32 : rates.tflops_bf16;
   if (work.dtype == at::kDouble) return rates.tflops_fp64.empty() ? at(rates.tflops_fp32) / 2 : at(rates.tflops_fp64);
   if (work.dtype == at::kBFloat16) return at(bf16);
@@ -113,19 +146,47 @@ double product_rate(const ComputeRates& rates, const Work& work) {
   return at(rates.tflops_fp32);
 }
 
-double bytes_rate(const ComputeRates& rates, const Work& work) {
-  const std::array<const std::vector<double>*, kKinds> lists{
-      &rates.copy_gb_per_s,      &rates.copy_gb_per_s,       &rates.copy_gb_per_s,
-      &rates.pointwise_gb_per_s, &rates.activation_gb_per_s, &rates.norm_gb_per_s,
-      &rates.softmax_gb_per_s,   &rates.random_gb_per_s,     &rates.optimizer_gb_per_s};
-  const auto* list = lists[static_cast<std::size_t>(work.kind)];
-  return 1e9 * rate_at(rates.mb, list->empty() ? rates.copy_gb_per_s : *list, work.bytes / 1e6);
+/// Of one part for all dtypes, or of fp32, fp64, bf16 and fp16.
+double part_of(const ComputeRates::Rates& parts, at::ScalarType dtype) {
+  const std::size_t at = dtype == at::kDouble ? 1 : dtype == at::kBFloat16 ? 2 : dtype == at::kHalf ? 3 : 0;
+  return parts.size() == 1 ? parts.front() : parts[at];
 }
 
-}  // namespace
+/// The rate of this kind beside that of products.
+double part_of_products(const ComputeRates& rates, const Work& work) {
+  if (work.kind == Kind::attention) return part_of(rates.attention, work.dtype);
+  if (work.kind == Kind::attention_backward) return part_of(rates.attention_backward, work.dtype);
+  return work.kind == Kind::convolution ? part_of(rates.convolution, work.dtype) : 1;
+}
 
-Machine Machine::load(const std::string& path) {
-  const auto root = config::parse_file(path);
+double bytes_rate(const ComputeRates& rates, const Work& work) {
+  const auto* list = [&] {
+    switch (work.kind) {
+      case Kind::pointwise:
+        return &rates.pointwise_gb_per_s;
+      case Kind::activation:
+        return &rates.activation_gb_per_s;
+      case Kind::norm:
+        return &rates.norm_gb_per_s;
+      case Kind::softmax:
+        return &rates.softmax_gb_per_s;
+      case Kind::random:
+        return &rates.random_gb_per_s;
+      case Kind::dropout:
+        return &rates.dropout_gb_per_s;
+      case Kind::optimizer:
+        return &rates.optimizer_gb_per_s;
+      default:
+        return &rates.copy_gb_per_s;
+    }
+  }();
+  const auto& used = list->empty() ? rates.copy_gb_per_s : *list;
+  const double mb = work.bytes / 1e6;
+  const double part = used.size() > 1 ? std::min(1.0, mb / rates.mb.front()) : 1;  // of the smallest one's time
+  return 1e9 * part * part_of(rates.tensors, work.dtype) * rate_at(rates.mb, used, mb);
+}
+
+Machine read_machine(const config::Table& root) {
   config::Table own{.path = "", .origin = root.origin, .entries = root.entries, .tables = {}};
   auto machine = config::read(&own, machine_fields());
   for (const auto& [name, section] : root.tables)
@@ -145,6 +206,38 @@ Machine Machine::load(const std::string& path) {
   return machine;
 }
 
+}  // namespace
+
+const char* name_of(Kind kind) {
+  constexpr std::array<const char*, kKinds> names{
+      "product", "convolution", "attention", "attention backward", "copy", "pointwise", "activation", "norm",
+      "softmax", "random",      "dropout",   "optimizer",          "view"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+Machine Machine::load(const std::string& name_or_path) {
+  if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".toml"))
+    return read_machine(config::parse_file(name_or_path));
+  const auto& known = known_machines();
+  if (const auto found = known.find(name_or_path); found != known.end())
+    return read_machine(config::parse_text(found->second, "machines/" + name_or_path + ".toml"));
+  const auto names = text::keys_of(known);
+  throw ConfigError(fmt::format("no machine \"{}\" (known: {}; or the path of a file, with a slash or .toml){}",
+                                name_or_path, text::join(names), text::did_you_mean(name_or_path, names)));
+}
+
+std::optional<Machine> Machine::estimated_for(const std::string& gpu) {
+  if (gpu.empty()) return load("cpu");
+  std::optional<Machine> best;
+  for (const auto& [name, text] : known_machines()) {
+    auto machine = load(name);
+    if (machine.device == "cuda" && text::has_words(gpu, machine.name) &&
+        (!best || machine.name.size() > best->name.size()))
+      best = std::move(machine);
+  }
+  return best;
+}
+
 std::string Machine::toml() const {
   return fmt::format(
       "{}\n{}\n{}\n{}", config::print_rows(machine_fields(), this), config::print_section(compute_fields(), &compute),
@@ -154,18 +247,30 @@ std::string Machine::toml() const {
 double Machine::seconds(const Work& work) const {
   if (!has_rates()) return 0;
   const double launch = 1e-6 * compute.launch_us;
+  if (work.bytes == 0) return launch;
   if (work.flops == 0) return launch + work.bytes / bytes_rate(compute, work);
-  const double rate = product_rate(compute, work) * (work.kind == Kind::attention ? compute.attention : 1);
-  return launch + work.flops / rate;
+  return launch + work.flops / (part_of_products(compute, work) * product_rate(compute, work));
+}
+
+const LinkRates& Machine::link(const std::vector<int>& ranks) const {
+  const auto host = [&](int rank) { return rank / ranks_per_host; };
+  const bool one_host =
+      std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return host(rank) == host(ranks.front()); });
+  return one_host ? inside : between;
 }
 
 double Machine::seconds(double bytes, int rounds, const std::vector<int>& ranks) const {
   if (!has_rates()) return 0;
-  const auto host = [&](int rank) { return rank / ranks_per_host; };
-  const bool one_host =
-      std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return host(rank) == host(ranks.front()); });
-  const auto& link = one_host ? inside : between;
-  return rounds * 1e-6 * link.latency_us + bytes / (1e9 * link.gb_per_s);
+  return rounds * 1e-6 * link(ranks).latency_us + bytes / (1e9 * link(ranks).gb_per_s);
+}
+
+double Machine::crowding_of(int ranks_on_host) const {
+  const double others = ranks_per_host > 1 ? static_cast<double>(ranks_on_host - 1) / (ranks_per_host - 1.0) : 1;
+  return (1 + (alone - 1) * std::min(1.0, others)) / alone;
+}
+
+double Machine::skew(double seconds, const std::vector<int>& ranks) const {
+  return std::sqrt(1e-6 * link(ranks).jitter_us * seconds);
 }
 
 }  // namespace trireme::plan

@@ -1,20 +1,22 @@
-// Machine: what the operators and messages of a step take on a kind of host, as rates. A machine is a file, which
-// `trireme bench --machine` writes by measurement:
+// Machine: what the operators and messages of a step take on a kind of host, as rates. A machine is a file. That of
+// this host is written by `trireme bench --machine`; those of common GPUs, estimated from data sheets, are in
+// machines/:
 //
 //   name = "H100 SXM"          device = "cuda"   ranks_per_host = 8   memory_gb = 80   estimated = true
 //   [compute]
 //   launch_us = 4              # of an operator, whatever its size
-//   mflop = [1, 100, 10000]    # sizes of products, and the rate at each; between them it is interpolated
+//   product = [64, 512, 4096]  # sizes of products, and the rate at each; between them it is interpolated
 //   tflops_bf16 = [1, 90, 600]
 //   mb = [0.1, 1, 10]          # sizes of the tensors that an operator reads and writes, and the rate at each
 //   copy_gb_per_s = [300, 1500, 2800]
 //   [inside]  latency_us = 15  gb_per_s = 350     # between the ranks of a host
 //   [between] latency_us = 25  gb_per_s = 45      # between hosts
 //
-// An operator takes  launch + FLOPs / rate of its dtype,  or without products  launch + bytes / rate of its kind;  a
-// collective of N ranks by the ring algorithm  rounds x latency + bytes that a rank sends / rate,  with N - 1 rounds,
-// and twice as many for an all-reduce (Thakur et al., "Optimization of Collective Communication Operations in MPICH",
-// 2005).
+// An operator takes  launch + FLOPs / rate of its dtype,  or without products  launch + bytes / rate of its kind. The
+// size of a product of matrices m x k and k x n is  3 / (1/m + 1/k + 1/n),  which is m if they are square: thin
+// matrices are slow however long they are. What is smaller than the smallest tensor takes as long as that. A collective
+// of N ranks by the ring algorithm  rounds x latency + bytes that a rank sends / rate,  with N - 1 rounds, and twice as
+// many for an all-reduce (Thakur et al., "Optimization of Collective Communication Operations in MPICH", 2005).
 #pragma once
 
 #include <c10/core/DeviceType.h>
@@ -30,8 +32,24 @@
 namespace trireme::plan {
 
 /// What an operator does, as far as its speed depends on it.
-enum class Kind { product, attention, copy, pointwise, activation, norm, softmax, random, optimizer };
-inline constexpr std::size_t kKinds = 9;
+enum class Kind {
+  product,
+  convolution,
+  attention,
+  attention_backward,
+  copy,
+  pointwise,
+  activation,
+  norm,
+  softmax,
+  random,
+  dropout,
+  optimizer,
+  view  ///< no work: views, and new memory
+};
+inline constexpr std::size_t kKinds = 13;
+/// "product"
+const char* name_of(Kind kind);
 
 /// The work of one operator.
 struct Work {
@@ -39,35 +57,50 @@ struct Work {
   double flops = 0;  ///< two for each multiplication of a product, a convolution or an attention
   double bytes = 0;  ///< of the tensors that it reads and writes
   at::ScalarType dtype = at::kFloat;
+  /// Of a product.
+  [[nodiscard]] double size() const { return 1.5 * static_cast<double>(c10::elementSize(dtype)) * flops / bytes; }
 };
 
 /// Lists of rates have one number for each of the sizes, or one for all.
 struct ComputeRates {
   using Rates = std::vector<double>;
   double launch_us = 0;
-  Rates mflop{}, mb{};
+  Rates product{}, mb{}, mflop{};
   Rates tflops_fp32{}, tflops_fp64{}, tflops_bf16{}, tflops_fp16{};
-  double attention = 1;  ///< FLOP/s of fused attention, as a part of those of products
+  /// FLOP/s of attention, as a part of those of products of its size and dtype: one for all, or of fp32, fp64, bf16,
+  /// fp16.
+  Rates attention{1}, attention_backward{1};
+  Rates convolution_tflops{};  ///< in fp32, by MFLOP
+  Rates convolution{1};        ///< of each dtype beside fp32; without convolution_tflops beside products
+  Rates tensors{1};            ///< bytes a second of the others, as a part of those in fp32, in the same form
   Rates copy_gb_per_s{}, pointwise_gb_per_s{}, activation_gb_per_s{}, norm_gb_per_s{}, softmax_gb_per_s{},
-      random_gb_per_s{}, optimizer_gb_per_s{};
+      random_gb_per_s{}, dropout_gb_per_s{}, optimizer_gb_per_s{};
 };
 
 struct LinkRates {
   double latency_us = 0, gb_per_s = 0;
+  /// Ranks that have computed t microseconds since they met arrive sqrt(jitter t) apart, as in a random walk.
+  double jitter_us = 0;
 };
 
 struct Machine {
   std::string name;
   std::string device = "cpu";
   std::int64_t ranks_per_host = 1;
+  std::int64_t cores = 0;  ///< of a host, which CPU ranks and their loaders share; 0: more than they use
+  /// The rates are those of a host on which all ranks compute. One alone computes this many times as fast.
+  double alone = 1;
   std::optional<double> memory_gb{};  ///< of a rank's device
   double process_gb = 0;              ///< what a rank's process holds of it beside its tensors
   bool estimated = false;             ///< from data sheets, not measured
   ComputeRates compute{};
   LinkRates inside{}, between{};
 
-  /// @throws ConfigError that points into the file
-  static Machine load(const std::string& path);
+  /// A file (with a slash, or named .toml), or one of machines/ by its name without .toml. @throws ConfigError that
+  /// points into the file
+  static Machine load(const std::string& name_or_path);
+  /// That of machines/ whose words are all in the name of this GPU; "": the CPU. Unset if there is none.
+  static std::optional<Machine> estimated_for(const std::string& gpu);
   /// As a file.
   [[nodiscard]] std::string toml() const;
 
@@ -77,6 +110,13 @@ struct Machine {
   [[nodiscard]] double seconds(const Work& work) const;
   /// Of a collective in which a rank sends `bytes` in `rounds` rounds to neighbours; `ranks`: world ranks.
   [[nodiscard]] double seconds(double bytes, int rounds, const std::vector<int>& ranks) const;
+  /// What operators take with so many ranks on a host, beside the rates.
+  [[nodiscard]] double crowding_of(int ranks_on_host) const;
+  /// How far apart these ranks arrive that have computed for `seconds`.
+  [[nodiscard]] double skew(double seconds, const std::vector<int>& ranks) const;
+
+ private:
+  [[nodiscard]] const LinkRates& link(const std::vector<int>& ranks) const;
 };
 
 }  // namespace trireme::plan

@@ -1,8 +1,12 @@
 #include "core/plan/operator_watch.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
+
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -17,11 +21,12 @@ struct Running {
   c10::DeviceType on;
   OperatorWatch::Use use;
   std::int64_t used = 0;  ///< operators that have done work
+  bool inside = false;    ///< one that is counted as a whole
 };
 thread_local Running* running = nullptr;
 
 /// The kind of an operator by a part of its name; the first that fits counts.
-constexpr std::array<std::pair<std::string_view, Kind>, 24> kKindsByName{{{"_scaled_dot_product", Kind::attention},
+constexpr std::array<std::pair<std::string_view, Kind>, 25> kKindsByName{{{"_scaled_dot_product", Kind::attention},
                                                                           {"layer_norm", Kind::norm},
                                                                           {"batch_norm", Kind::norm},
                                                                           {"group_norm", Kind::norm},
@@ -29,8 +34,9 @@ constexpr std::array<std::pair<std::string_view, Kind>, 24> kKindsByName{{{"_sca
                                                                           {"softmax", Kind::softmax},
                                                                           {"dropout_mask", Kind::random},
                                                                           {"bernoulli", Kind::random},
+                                                                          {"dropout_backward", Kind::dropout},
                                                                           {"_fused_", Kind::optimizer},
-                                                                          {"convolution", Kind::product},
+                                                                          {"convolution", Kind::convolution},
                                                                           {"addmm", Kind::product},
                                                                           {"bmm", Kind::product},
                                                                           {"::mm", Kind::product},
@@ -49,7 +55,8 @@ constexpr std::array<std::pair<std::string_view, Kind>, 24> kKindsByName{{{"_sca
 Kind kind_of(std::string_view name) {
   const auto found = std::find_if(kKindsByName.begin(), kKindsByName.end(),
                                   [&](const auto& row) { return name.find(row.first) != std::string_view::npos; });
-  return found == kKindsByName.end() ? Kind::pointwise : found->second;
+  const auto kind = found == kKindsByName.end() ? Kind::pointwise : found->second;
+  return kind == Kind::attention && name.ends_with("_backward") ? Kind::attention_backward : kind;
 }
 
 c10::ArrayRef<const c10::IValue> all_of(const std::vector<c10::IValue>& values) {
@@ -66,6 +73,19 @@ void for_tensors(c10::ArrayRef<const c10::IValue> values, const Use& use) {
   }
 }
 
+/// Whether it computes by itself on the CPU, whatever it calls for details. Others are made of operators that do.
+bool has_kernel(const at::RecordFunction& function) {
+  static thread_local std::unordered_map<const char*, bool> known;  // by the names in the operators' schemas
+  const auto [at, is_new] = known.try_emplace(function.name(), false);
+  if (is_new) {
+    const auto name = function.operator_name();
+    const auto op = name ? c10::Dispatcher::singleton().findOp(*name) : std::nullopt;
+    at->second = std::string_view(function.name()).starts_with("trireme::") ||
+                 (op && op->hasKernelForDispatchKey(c10::DispatchKey::CPU));
+  }
+  return at->second;
+}
+
 /// Whether it writes into an argument that is its result.
 bool writes_to_out(const at::RecordFunction& function) {
   const auto name = function.operator_name();
@@ -77,17 +97,24 @@ struct Begun final : at::ObserverContext {
   double flops = 0, bytes = 0;
   at::ScalarType dtype = at::kFloat;
   bool counts = false;
+  bool is_whole = false;  ///< with the operators that it calls: addmm copies the bias, and multiplies by itself
   std::int64_t used_before = 0;
   std::vector<const void*> inputs{};
+  std::chrono::steady_clock::time_point at{};
 };
 
 /// FLOPs of forward and backward operators. The backward pass of a convolution makes two products, that of a fused
 /// attention five where the forward pass makes two.
 double work_of(std::string_view name, c10::ArrayRef<const c10::IValue> in) {
   if (name == "aten::convolution_overrideable") return nn::flops_of("aten::convolution", in);
-  if (name == "aten::convolution_backward_overrideable") {
-    const std::vector<c10::IValue> forward{in[1], in[2], c10::IValue(), in[3], in[4], in[5]};
-    const auto wanted = in[9].toBoolList();  // of input, weight and bias
+  if (name == "aten::mkldnn_convolution") {  // padding before stride
+    const std::vector<c10::IValue> plain{in[0], in[1], in[2], in[4], in[3], in[5]};
+    return nn::flops_of("aten::convolution", all_of(plain));
+  }
+  if (name.starts_with("aten::convolution_backward")) {
+    const std::size_t bias = name.ends_with("overrideable") ? 0 : 1;  // its sizes come before stride and the others
+    const std::vector<c10::IValue> forward{in[1], in[2], c10::IValue(), in[3 + bias], in[4 + bias], in[5 + bias]};
+    const auto wanted = in[9 + bias].toBoolList();  // of input, weight and bias
     return (wanted[0] + wanted[1]) * nn::flops_of("aten::convolution", all_of(forward));
   }
   const bool attention = name.find("_scaled_dot_product") != std::string_view::npos;
@@ -97,7 +124,7 @@ double work_of(std::string_view name, c10::ArrayRef<const c10::IValue> in) {
 
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   auto begun = std::make_unique<Begun>();
-  if (running == nullptr) return begun;
+  if (running == nullptr || running->inside) return begun;
   begun->used_before = running->used;
   for_tensors(function.inputs(), [&](const at::Tensor& tensor) {
     if (tensor.device().type() != running->on) return;
@@ -107,14 +134,18 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
     begun->inputs.push_back(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
   });
   if (begun->counts) begun->flops = work_of(function.name(), function.inputs());
+  begun->is_whole = running->inside = begun->counts && (begun->flops > 0 || has_kernel(function));
+  begun->at = std::chrono::steady_clock::now();
   return begun;
 }
 
 void end(const at::RecordFunction& function, at::ObserverContext* context) {
+  const auto now = std::chrono::steady_clock::now();
   const auto& begun = *static_cast<Begun*>(context);
   const std::string_view name = function.name();
-  const bool is_ours = name.starts_with("trireme::");  // with what it calls
-  if (running == nullptr || !begun.counts || (running->used != begun.used_before && !is_ours)) return;
+  if (running == nullptr || !begun.counts) return;
+  if (begun.is_whole) running->inside = false;
+  if (!begun.is_whole && running->used != begun.used_before) return;
   double bytes = begun.bytes;
   bool computes = begun.flops > 0;
   const auto& outputs = function.outputs();
@@ -124,10 +155,14 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
     // A view computes nothing. An operator in place writes its argument, and its name ends so.
     if (std::find(begun.inputs.begin(), begun.inputs.end(), storage) == begun.inputs.end()) computes = true;
   });
-  if (!computes && !name.ends_with('_') && !writes_to_out(function) && !outputs.empty()) return;
-  if (name.find("empty") != std::string_view::npos) return;  // memory alone
-  ++running->used;
-  running->use({.kind = kind_of(name), .flops = begun.flops, .bytes = bytes, .dtype = begun.dtype});
+  const bool writes = computes || name.ends_with('_') || writes_to_out(function) || outputs.empty();
+  const bool works = writes && name.find("empty") == std::string_view::npos;
+  if (works) ++running->used;
+  running->use({.name = name,
+                .work = works ? Work{.kind = kind_of(name), .flops = begun.flops, .bytes = bytes, .dtype = begun.dtype}
+                              : Work{.kind = Kind::view},
+                .begin = begun.at,
+                .end = now});
 }
 
 }  // namespace

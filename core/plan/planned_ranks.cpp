@@ -154,6 +154,7 @@ class PlannedBackend final : public c10d::Backend {
       const auto message = mail_.receive(world_rank(peer), world_rank(rank_), channel, number);
       if (message.values.defined()) at::Tensor(tensor).copy_(message.values);
       clock_.wait(message.sent, message.arrives);
+      clock_.met = clock_.now;
     });
   }
 
@@ -172,8 +173,9 @@ class PlannedBackend final : public c10d::Backend {
   }
   /// One operation of the group after another.
   WorkPtr collective(double bytes, int rounds) {
-    const double begun = std::max(busy_until_, clock_.now);
-    const double end = busy_until_ = begun + machine_.seconds(bytes, rounds, ranks_);
+    const double arrived = clock_.now + machine_.skew(clock_.now - clock_.met, ranks_);
+    clock_.met = clock_.now;
+    const double end = busy_until_ = std::max(busy_until_, arrived) + machine_.seconds(bytes, rounds, ranks_);
     return c10::make_intrusive<PlannedWork>([this, end, self = self_()] { clock_.wait(0, end); });
   }
 

@@ -2,8 +2,8 @@
 // engine's own step on the meta device (core/base/planned_device.h), against a clock of its own:
 //
 //   operators       advance the clock by what the machine takes for them (core/plan/machine.h)
-//   collectives     begin when the rank calls them and the link of their group is free; a wait moves the clock to their
-//                   end: that is communication that computation does not hide
+//   collectives     begin when the rank calls them, the others have arrived and the link of their group is free; a wait
+//                   moves the clock to their end: that is communication that computation does not hide
 //   send, receive   along an axis whose ranks are all planned, such as the stages of a pipeline, the message carries
 //                   the sender's clock: a receiver that waits for it is idle (a pipeline's bubble)
 //
@@ -32,6 +32,7 @@ struct PlannedClock {
   double compute = 0;        ///< in operators
   double communication = 0;  ///< in waits for collectives and for messages that are on their way
   double idle = 0;           ///< in waits for messages that were sent late
+  double met = 0;            ///< when the rank last exchanged something with others
 
   void run(double seconds) {
     now += seconds;

@@ -156,6 +156,11 @@ void check_plugin_sections(const RunConfig& config, const std::string& chosen) {
 }  // namespace
 
 std::unique_ptr<Plugin> configured_plugin(RunConfig& config) {
+  if (config.parallel.plugin == kAuto)
+    config::fail(
+        config.root.table("parallel"), "plugin",
+        "the layout is chosen when ranks train (trireme train, trireme bench) or by trireme plan --search; name "
+        "a plugin, or give --layouts");
   auto plugin = load_plugin(config.parallel.plugin);
   plugin->set_kinds(config.kinds);
   adopt_parallel_options(*plugin, config);

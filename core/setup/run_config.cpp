@@ -138,6 +138,8 @@ RunConfig from_table(Table root, Kinds kinds) {
   RunConfig config;
   config.root = std::move(root);
   config.kinds = std::move(kinds);
+  config.auto_micro_batch = config.root.value<std::string>("train", "micro_batch") == kAuto;
+  if (config.auto_micro_batch) config.root.tables["train"].entries.erase("micro_batch");
   check_sections(config.root, Reader(config).all());
   config.run = Reader(config).whole_section(run_fields());
   config::with_location(config.root, [&] { load_extensions(config.run.extensions, config.kinds); });

@@ -100,6 +100,9 @@ struct ScheduleSection : optim::LrScheduleOptions {
   std::string name = "constant";
 };
 
+/// The value with which parallel.plugin and train.micro_batch leave the choice to the plan (core/plan/auto_layout.h).
+inline constexpr const char* kAuto = "auto";
+
 struct ParallelSection {
   std::string plugin = "torch_ddp";                                          // a built-in name or a path to a .so
   std::map<std::string, std::optional<std::int64_t>> sizes = unset_sizes();  // of the axes that have a key here
@@ -133,7 +136,8 @@ struct RunConfig {
   OptimizerSection optimizer;
   ScheduleSection schedule;
   ParallelSection parallel;
-  Kinds kinds;  ///< what the file can select, extensions included
+  Kinds kinds;                    ///< what the file can select, extensions included
+  bool auto_micro_batch = false;  ///< train.micro_batch is "auto", and unset in `train`
 
   config::Table model_keys;  ///< the model's own part of [model], which the model kind reads
   config::Table task_keys;   ///< the task's own part of [train], which is read when the task is known

@@ -90,8 +90,9 @@ const Fields<RunSection>& run_fields() {
                "it at its end (docs/plan.md). It runs two steps without values of every distinct rank; turn it off for "
                "blocks of your own that must see values.")
           .add("machine", &O::machine,
-               "The file of the machine's rates, which `trireme bench --machine` measures (docs/plan.md): the run's "
-               "forecast in summary.json then has the seconds of a step.",
+               "The file of the machine's rates, which `trireme bench --machine` measures, or one by name "
+               "(docs/plan.md): "
+               "the run's forecast in summary.json then has the seconds of a step.",
                {.path = true})
           .add("rank_logs", &O::rank_logs,
                "Each rank writes its own notes, warnings, errors and step times to RUN/logs/rank-N.log, on its own "

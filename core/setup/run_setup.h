@@ -44,6 +44,7 @@ struct BatchPlan {
 struct RunSetup {
   RunConfig config;  ///< with the shared keys of plugins, and what opening the data fills in of its options
   LaunchInfo launch;
+  std::string planned{};          ///< what the plan chose, for the user (core/plan/auto_layout.h); "": nothing
   double began = unix_seconds();  ///< the set-up, or the process of a command
   Log log;                        ///< of this rank; its file is opened when the run folder exists
   LoadedWeights weights{};

@@ -2,12 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <utility>
 #include <vector>
 
 #include "core/base/text.h"
-#include "core/nn/parameters.h"
+#include "core/nn/batch_statistics.h"
 #include "core/train/callback.h"
 
 namespace trireme::train {
@@ -43,9 +42,7 @@ std::string held_memory(RunContext& run) {
 bool may_retry(RunContext& run) {
   const auto& setup = run.setup;
   if (!run.boosted.model || setup.config.train.on_oom != kOomRetry || setup.batch.micro <= 1) return false;
-  const auto buffers = nn::buffers(run.boosted.model->module());
-  return std::none_of(buffers.begin(), buffers.end(),
-                      [](const auto& buffer) { return buffer.placement.name.ends_with("running_mean"); });
+  return !nn::has_batch_statistics(run.boosted.model->module());
 }
 
 std::string memory_remedy(RunContext& run) {

@@ -59,6 +59,27 @@ TEST(Bench, PrintsTables) {
     EXPECT_EQ(lines[static_cast<std::size_t>(line)].find(begin), 0U) << result.out;
 }
 
+TEST(Bench, ProfilesOperators) {
+  const SmallRun run;
+  const auto file = run.folder.path() + "/trace.json";
+  const auto result = run_process(bench_of(run, {"--ranks", "2", "--profile", file}));
+  ASSERT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(count_of(result.out, "\noperators of run.toml "), 1) << result.out;
+  double calls = 0;
+  for (const auto& line : lines_of(result.out))
+    if (line.starts_with("addmm ")) calls = std::stod(line.substr(line.find("product") + 7));
+  EXPECT_GE(calls, 4) << "the products of a block and a head\n" << result.out;
+  const auto events = json_of(file).at("traceEvents");
+  EXPECT_EQ(events.at(0).at("args").at("name"), "run.toml");
+  double last = 0, flops = 0;
+  for (std::size_t i = 1; i < events.size(); ++i) {
+    EXPECT_GE(events[i].at("ts"), last) << "of one thread, and none inside another";
+    last = events[i].at("ts").get<double>() + events[i].at("dur").get<double>();
+    flops += events[i].at("args").at("flops").get<double>();
+  }
+  EXPECT_GT(flops, 0);
+}
+
 TEST(Bench, Refusals) {
   const SmallRun run;
   const struct {
@@ -69,6 +90,7 @@ TEST(Bench, Refusals) {
       {{"--layouts", "dp=2", "--ranks", "2"}, 2, "--ranks is for the layout of the file"},
       {{"--layouts", "tp=3"}, 2, "--layouts: \"tp=3\": "},
       {{"--layouts", ";"}, 2, "--layouts: names none"},
+      {{"--profile", "/none/trace.json"}, 2, "--profile /none/trace.json: No such file or directory"},
       {{"--seconds", "0"}, 2, "--seconds 0: must be at least 1"},
       {{"--set", "train.epoch=1"}, 2, "no key"},
       {{"--against", "echo {}"}, 2, "it printed no line of JSON with \"step_s\""},

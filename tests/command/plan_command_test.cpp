@@ -1,5 +1,8 @@
 // trireme plan: a grid of real runs beside their forecasts, a planted difference, refusals, and the table of errors.
+#include <algorithm>
 #include <cmath>
+#include <set>
+#include <string>
 
 #include "tests/command/metrics.h"
 
@@ -130,11 +133,74 @@ TEST(PlanCommand, TablesMachinesAndLayoutsThatCannotRun) {
       {{"--check", "--ranks", "2"}, 2, "--ranks has no effect with --check"},
       {{"--check"}, 2, "no run that has ended"},
       {{"--ranks", "3", "--set", "parallel.tp=2"}, 2, "tp"},
+      {{"--machine", "h100-sxn"}, 2, "did you mean \"h100-sxm\"?"},
+      {{"--search", "--layouts", "dp=2"}, 2, "--search chooses the layouts itself; remove --layouts"},
+      {{"--set", "parallel.plugin=auto"}, 2, "the layout is chosen when ranks train"},
   };
   for (const auto& row : rows) {
     SCOPED_TRACE(row.message);
     expect_refusal(run_process(plan_of(run, row.arguments)), row.code, row.message);
   }
+}
+
+nlohmann::json searched(const SmallRun& run, std::vector<std::string> more) {
+  more.insert(more.begin(), {"--search", "--json"});
+  const auto result = run_process(plan_of(run, more));
+  EXPECT_EQ(result.code, 0) << result.err;
+  return nlohmann::json::parse(result.out);
+}
+
+TEST(PlanCommand, SearchesForTheFastestLayoutThatFits) {
+  const SmallRun run(kLeaves, "epochs = 1\nmax_steps = 3\nglobal_batch = 8\n");
+  const auto all = searched(run, {"--ranks", "4", "--machine", "cpu"});
+  EXPECT_TRUE(all.at("complete"));
+  std::set<std::string> names;
+  double last = 0, smallest = 1e18;
+  for (const auto& row : all.at("fitting")) {
+    names.insert(row.at("name").get<std::string>());
+    EXPECT_LE(last, row.at("step_seconds"));
+    last = row.at("step_seconds");
+    smallest = std::min(smallest, row.at("peak_bytes").get<double>());
+  }
+  EXPECT_TRUE(names.contains("dp=4") && names.contains("dp=2,tp=2")) << all.dump(1);
+  // The model has one block and two heads.
+  for (const auto& name : names) EXPECT_TRUE(name.find("pp=") == name.npos && name.find("tp=4") == name.npos) << name;
+
+  const auto little = searched(run, {"--ranks", "4", "--machine", "cpu", "--memory",
+                                     std::to_string(static_cast<int>(std::ceil(smallest / 1024))) + "KiB"});
+  ASSERT_FALSE(little.at("fitting").empty());
+  for (const auto& row : little.at("fitting")) EXPECT_TRUE(row.at("fits"));
+  for (const auto& row : little.at("too_large")) EXPECT_FALSE(row.at("fits"));
+  const auto kept = searched(run, {"--ranks", "2", "--machine", "cpu", "--set", "train.micro_batch=2"});
+  for (const auto& row : kept.at("fitting")) EXPECT_FALSE(row.at("settings").contains("train.micro_batch"));
+
+  // The layout that is printed is one for the file.
+  const auto text = run_process(plan_of(run, {"--search", "--ranks", "2", "--machine", "cpu"}));
+  ASSERT_EQ(text.code, 0) << text.err;
+  const auto at = text.out.find("[parallel]");
+  ASSERT_NE(at, std::string::npos) << text.out;
+  run.folder.write("run.toml", content_of(run.config) + text.out.substr(at));
+  EXPECT_EQ(run.train(2).code, 0);
+  expect_refusal(run_process(plan_of(run, {"--search", "--ranks", "2", "--memory", "1KiB"})), 2,
+                 "no layout of 2 ranks fits into");
+}
+
+TEST(PlanCommand, ARunTakesTheLayoutThatThePlanChoosesAndKeepsIt) {
+  const SmallRun run(kLeaves + std::string("[parallel]\nplugin = \"auto\"\n"),
+                     "epochs = 2\nmax_steps = 6\nglobal_batch = 8\nmicro_batch = \"auto\"\n");
+  const auto first = run.train(2, {"--set", "train.epochs=1", "--set", "train.max_steps=3"});
+  ASSERT_EQ(first.code, 0) << first.err;
+  EXPECT_EQ(count_of(first.out, "chosen by the plan: dp="), 1) << first.out;
+  const auto stored = content_of(run.dir() + "/config.toml");
+  EXPECT_EQ(count_of(stored, "plugin = \"hybrid_parallel\""), 1) << stored;
+  const auto on = run.train(2, {"--set", "train.max_steps=6"});
+  ASSERT_EQ(on.code, 0) << on.err;
+  EXPECT_EQ(count_of(on.out, "chosen by the plan: as before"), 1) << on.out;
+  // Only the size of the microbatches, in a layout of the user's.
+  const auto micro = run.train(2, {"--fresh", "--set", "parallel.plugin=torch_ddp"});
+  ASSERT_EQ(micro.code, 0) << micro.err;
+  EXPECT_EQ(count_of(micro.out, "chosen by the plan: "), 1) << micro.out;
+  EXPECT_EQ(count_of(content_of(run.dir() + "/config.toml"), "plugin = \"torch_ddp\""), 1);
 }
 
 TEST(PlanCommand, CheckFindsAPlanThatIsWrong) {
@@ -164,7 +230,9 @@ TEST(PlanCommand, MeasuresThisMachineForAPlan) {
   ASSERT_EQ(result.code, 0) << result.err;
   const auto row = nlohmann::json::parse(result.out).at(0);
   EXPECT_GT(row.at("step_seconds"), 0);
-  EXPECT_DOUBLE_EQ(row.at("time").at("compute"), row.at("step_seconds")) << "one rank waits for nobody";
+  const auto& time = row.at("time");
+  EXPECT_DOUBLE_EQ(time.at("compute").get<double>() + time.at("data").get<double>(), row.at("step_seconds"))
+      << "one rank waits for nobody";
   expect_refusal(run_process({TRIREME_COMMAND, "bench", "--machine", file, run.config}), 2, "remove CONFIG");
   expect_refusal(run_process({TRIREME_COMMAND, "bench"}), 2, "CONFIG is missing");
 }

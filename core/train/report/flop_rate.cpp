@@ -11,6 +11,7 @@
 #include <tuple>
 
 #include "core/base/memory.h"
+#include "core/base/text.h"
 #include "core/base/verdict.h"
 #include "core/comm/devices.h"
 #include "core/nn/autograd/flops.h"
@@ -52,27 +53,6 @@ constexpr std::array kPeaks{Peak{"GB200", 40, 80, 1250, 2500, 2500},
                             Peak{"V100", 7.8, 15.7, 0, 0, 125},
                             Peak{"T4", 0, 8.1, 0, 0, 65}};
 
-/// Whether `word` is in the name between characters that are no letter or digit: "A10" is not in "A100-SXM4-40GB".
-bool has_word(std::string_view name, std::string_view word) {
-  const auto is_part = [](char c) {
-    return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z');
-  };
-  for (auto at = name.find(word); at != name.npos; at = name.find(word, at + 1)) {
-    const auto end = at + word.size();
-    if ((at == 0 || !is_part(name[at - 1])) && (end == name.size() || !is_part(name[end]))) return true;
-  }
-  return false;
-}
-
-bool has_phrase(std::string_view name, std::string_view phrase) {
-  for (std::size_t at = 0; at < phrase.size();) {
-    const auto end = std::min(phrase.find(' ', at), phrase.size());
-    if (!has_word(name, phrase.substr(at, end - at))) return false;
-    at = end + 1;
-  }
-  return true;
-}
-
 /// One sample of the batch, without values.
 at::Tensor sample_of(const at::Tensor& batch) {
   auto shape = batch.sizes().vec();
@@ -101,7 +81,7 @@ double sample_flops(nn::Model& model, const nn::NamedTensors& batch) {
 
 std::optional<double> peak_tflops(const std::string& gpu, const std::string& precision) {
   for (const auto& peak : kPeaks) {
-    if (!has_phrase(gpu, peak.name)) continue;
+    if (!text::has_words(gpu, peak.name)) continue;
     for (const auto& [name, value] :
          {std::pair{"fp64", peak.fp64}, std::pair{"fp32", peak.fp32}, std::pair{"tf32", peak.tf32},
           std::pair{"bf16", peak.bf16}, std::pair{"fp16", peak.fp16}})

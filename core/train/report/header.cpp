@@ -86,6 +86,7 @@ void print_header(Console& console, const RunSetup& setup, Boosted& run, std::in
   std::vector<std::pair<std::string, std::string>> lines{
       {"layout", fmt::format("{}   {}", booster.mesh().formula(), plugin_line(booster.plugin()))}};
   for (auto& note : run.model->report().notes) lines.emplace_back("", std::move(note));
+  if (!setup.planned.empty()) lines.emplace_back("", "chosen by the plan: " + setup.planned);
   lines.emplace_back("model", model);
   if (const auto& lora = setup.weights.lora) {
     const auto from = setup.weights.adapters.empty() ? "" : fmt::format("; from {}", setup.weights.adapters);

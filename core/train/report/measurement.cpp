@@ -19,6 +19,7 @@
 #include "core/comm/host_values.h"
 #include "core/train/readback.h"
 #include "core/train/report/flop_rate.h"
+#include "core/train/report/operator_profile.h"
 #include "core/train/report/step_clock.h"
 #include "core/train/report/summary.h"
 
@@ -191,7 +192,7 @@ nlohmann::json split_of(const MeasuredSteps& steps, const PhaseTimes& phases, bo
 
 }  // namespace
 
-nlohmann::json measure_steps(RunSetup setup, comm::World& world, double seconds) {
+nlohmann::json measure_steps(RunSetup setup, comm::World& world, const MeasurementOptions& options) {
   constexpr int kWarmUp = 2;
   constexpr double kMostSteps = 100'000;
   const auto begin = Clock::now();
@@ -206,7 +207,7 @@ nlohmann::json measure_steps(RunSetup setup, comm::World& world, double seconds)
   out["first_step_s"] = steps.seconds;
   steps.train(kWarmUp);
   steps.train(kWarmUp);
-  const double fitting = seconds * kWarmUp / steps.seconds;
+  const double fitting = options.seconds * kWarmUp / steps.seconds;
   const auto count = comm::broadcast_value(world.group(), std::llround(std::clamp(fitting, 3.0, kMostSteps)));
   const auto sent = world.comm_stats().wire_bytes();
   {
@@ -222,6 +223,13 @@ nlohmann::json measure_steps(RunSetup setup, comm::World& world, double seconds)
   out["flops"] = steps.flops > 0 ? nlohmann::json(mean(steps.flops)) : nlohmann::json();
   out["peak_flops"] = peak ? nlohmann::json(*peak) : nlohmann::json();
   out["memory"] = memory_of(run, world);
+  if (options.profile) {
+    constexpr int kProfiled = 3;
+    const OperatorProfile profile;
+    steps.train(kProfiled);
+    out["operators"] = profile.table(kProfiled);
+    out["spans"] = profile.spans();
+  }
   return world.rank() == 0 ? out : nlohmann::json();
 }
 

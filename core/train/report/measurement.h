@@ -8,20 +8,31 @@
 
 namespace trireme::train {
 
-/// Trains for about `seconds` after the first steps, the same number of steps on every rank, without evaluations and
-/// checkpoints. On rank 0 the result; null on the others:
-///   set_up_s       until the model is boosted; first_step_s
-///   step_s         [seconds of each step], on rank 0; on a GPU from the end of one to the end of the next, on the
-///   device samples        of the global batch, mean over the steps flops, peak_flops      of a step, and of all ranks'
-///   devices in a second; null where they are not known split          seconds of a step, mean: {data, forward,
-///   backward, optimizer, communication, other}. On CPU ranks
-///                  communication is what the ranks waited for each other, and no part of the others. On a GPU it is
-///                  null, and a part of those that it delays there; data is the host's wait, during which it computes
-///   sent_bytes     of a step, by all ranks together (CommStats' wire bytes)
-///   memory         bytes of the rank that holds most: {weights, gradients, optimizer, average, gathered, activations,
-///                  peak, process}. activations: what remains of the peak of its tensors, communication buffers
-///                  included
+/// What is measured.
+struct MeasurementOptions {
+  double seconds = 20;   ///< about, after the first steps
+  bool profile = false;  ///< also of single operators, of CPU ranks, in a few more steps
+};
+
+/// Trains the same number of steps on every rank, without evaluations and checkpoints. On rank 0 the result; null on
+/// the others:
+///
+///   set_up_s           until the model is boosted
+///   first_step_s
+///   step_s             [seconds of each step], on rank 0; on a GPU from the end of one to the end of the next
+///   samples            of the global batch, mean over the steps
+///   flops, peak_flops  of a step, and of all ranks' devices in a second; null where they are not known
+///   split              seconds of a step, mean: {data, forward, backward, optimizer, communication, other}. On CPU
+///                      ranks communication is what the ranks waited for each other, and no part of the others. On a
+///                      GPU it is null, and a part of those that it delays there; data is the host's wait, during which
+///                      the device computes
+///   sent_bytes         of a step, by all ranks together (CommStats' wire bytes)
+///   memory             bytes of the rank that holds most: {weights, gradients, optimizer, average, gathered,
+///                      activations, peak, process}. activations: what remains of the peak of its tensors,
+///                      communication buffers included
+///   operators, spans   of a profile (operator_profile.h)
+///
 /// Collective. @throws Error of any kind
-nlohmann::json measure_steps(RunSetup setup, comm::World& world, double seconds);
+nlohmann::json measure_steps(RunSetup setup, comm::World& world, const MeasurementOptions& options);
 
 }  // namespace trireme::train

@@ -20,16 +20,15 @@ class PlanComparison final : public RunCallback {
 
   void on_start(RunContext& run) override { begin_step(run); }
   void on_step_end(RunContext& run, const StepEnd& step) override {
-    if (is_over_) return;
     if (step.batch.global_samples < run.setup.batch.global) return begin_step(run);  // the epoch's last step
+    if (seconds_.size() < kMostSteps) seconds_.push_back(step.seconds);
+    if (is_over_) return;
     // The first step's are those of its set-up, too.
-    if (const auto sent = run.world.comm_stats().wire_bytes() - sent_before_; seconds_.empty())
+    if (const auto sent = run.world.comm_stats().wire_bytes() - sent_before_; sent_steps_++ == 0)
       sent_first_ = sent;
     else
       sent_ += sent;
     peak_ = memory::peak_of(run.world.device());
-    seconds_.push_back(step.seconds);
-    is_over_ = seconds_.size() == kMostSteps;
     begin_step(run);
   }
   void on_evaluate(RunContext& /*run*/, const Evaluation& /*evaluation*/) override { is_over_ = true; }
@@ -39,7 +38,7 @@ class PlanComparison final : public RunCallback {
   void on_summary(RunContext& run, nlohmann::json& summary) override {
     const auto& ranks = run.world.group();
     const auto peak = comm::reduce_value(ranks, peak_, comm::ReduceOp::max);
-    const auto later = static_cast<double>(seconds_.size()) - 1;
+    const auto later = static_cast<double>(sent_steps_) - 1;
     const double mine = later > 0 ? static_cast<double>(sent_) / later : static_cast<double>(sent_first_);
     const auto sent = comm::reduce_value(ranks, mine, comm::ReduceOp::sum);
     if (planned_ && !planned_->problem.empty()) summary["plan"] = {{"problem", planned_->problem}};
@@ -47,7 +46,7 @@ class PlanComparison final : public RunCallback {
       summary["plan"] = {{"peak_bytes", planned_->memory.peak},
                          {"sent_bytes", planned_->sent_bytes()},
                          {"step_seconds", planned_->time.step > 0 ? nlohmann::json(planned_->time.step) : nullptr}};
-    if (seconds_.empty()) return;  // a resumed run that had no step left
+    if (sent_steps_ == 0) return;  // a resumed run that had no step left
     measured_ = {{"peak_bytes", peak}, {"sent_bytes", sent}, {"step_seconds", steady_seconds()}};
     summary["measured"] = measured_;
   }
@@ -86,6 +85,7 @@ class PlanComparison final : public RunCallback {
   bool is_over_ = false;  ///< what comes now takes memory and messages that are no step's
   std::int64_t peak_ = 0;
   std::uint64_t sent_first_ = 0, sent_ = 0, sent_before_ = 0;  ///< in the first step; in the others
+  std::int64_t sent_steps_ = 0;
   std::vector<double> seconds_;
   nlohmann::json measured_;
 };

@@ -1,0 +1,96 @@
+#include "core/plan/auto_layout.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+#include "core/comm/devices.h"
+#include "core/comm/mesh.h"
+#include "core/plan/layout_search.h"
+#include "core/plan/machine.h"
+#include "core/plan/meta_kernels.h"
+#include "core/resume/resume_point.h"
+#include "core/setup/plugin_sections.h"
+
+namespace trireme::plan {
+namespace {
+
+constexpr const char* kSections[] = {"parallel", "plugin"};
+
+/// The machine of these ranks.
+Machine machine_for(const train::RunConfig& config, const LaunchInfo& info) {
+  const auto gpus = config.run.device == "cpu" ? comm::CudaDevices() : comm::cuda_devices();
+  const auto gpu = comm::wants_cuda(config.run.device, gpus) ? comm::cuda_device_name(0) : "";
+  auto machine = config.run.machine.empty() ? Machine::estimated_for(gpu) : Machine::load(config.run.machine);
+  if (!machine)
+    config::fail(config.root.table("parallel"), "plugin",
+                 fmt::format("no rates of a {} are known; measure it with trireme bench --machine FILE, and set "
+                             "run.machine",
+                             gpu));
+  machine->ranks_per_host = info.local_size;
+  machine->cores = 0;  // ranks would not measure the same time for a sample
+  return *std::move(machine);
+}
+
+/// The choice of the run that is in this folder. Unset if there is none, or if it was for other ranks.
+std::optional<train::RunConfig> kept_choice(const train::RunConfig& config, const LaunchInfo& info) {
+  const auto path = config.run.dir + "/config.toml";
+  std::error_code none;
+  if (config.run.resume == train::kResumeNever || !std::filesystem::exists(path, none)) return std::nullopt;
+  try {
+    const auto stored = config::parse_file(path);
+    auto root = config.root;
+    for (const auto* name : kSections) {
+      root.tables.erase(name);
+      if (const auto* section = stored.table(name)) root.tables[name] = *section;
+    }
+    for (const auto* key : {"micro_batch", "recompute"})
+      if (const auto* entry = stored.find("train", key); entry != nullptr && root.find("train", key) == nullptr)
+        root.tables["train"].entries[key] = *entry;
+    auto kept = with_root(config, std::move(root));
+    const auto plugin = train::configured_plugin(kept);
+    comm::Mesh::validate(plugin->axes(info.size), info.size);
+    return kept;
+  } catch (const ConfigError&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+AutoLayout with_auto_layout(train::RunConfig config, const LaunchInfo& info) {
+  const bool chooses_layout = config.parallel.plugin == train::kAuto;
+  if (!chooses_layout && !config.auto_micro_batch) return {std::move(config)};
+  if (auto kept = kept_choice(config, info)) return {*std::move(kept), "as before"};
+  const MetaKernels kernels;
+  const auto machine = machine_for(config, info);
+  constexpr int kMostForecasts = 100;  // a number, and not a time, so that all ranks choose alike
+  SearchOptions options{.ranks = info.size, .keeps_layout = !chooses_layout, .most_forecasts = kMostForecasts};
+  if (config.run.memory_mb > 0)
+    options.memory = config.run.memory_mb * (1 << 20);
+  else if (machine.memory_gb)
+    options.memory = 1e9 * (*machine.memory_gb - machine.process_gb);
+  for (const auto& [key, entry] : config::section_of(config.root, "train").entries)
+    options.fixed.insert("train." + key);
+  const auto found = search_layouts(config, machine, options);
+  if (found.fitting.empty())
+    config::fail(config.root.table("parallel"), "plugin",
+                 found.too_large.empty()
+                     ? fmt::format("no layout of {} can run this file; the first one: {}",
+                                   text::quantity(info.size, "rank"), found.problem)
+                     : fmt::format("no layout of {} fits into {}; the smallest needs {}: use more ranks",
+                                   text::quantity(info.size, "rank"), text::bytes(options.memory),
+                                   text::bytes(static_cast<double>(found.too_large.front().forecast.memory.peak))));
+  const auto& best = found.fitting.front();
+  return {with_settings(config, best.settings),
+          fmt::format("{} is the fastest of {} (planned: {:.1f} ms a step, {} a rank; rates of {}, {})",
+                      layout_text(best.settings), text::quantity(found.forecasts, "forecast"),
+                      1e3 * best.forecast.time.step, text::bytes(static_cast<double>(best.forecast.memory.peak)),
+                      machine.name, machine.estimated ? "estimated" : "measured")};
+}
+
+}  // namespace trireme::plan

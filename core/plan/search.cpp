@@ -1,0 +1,274 @@
+#include "core/plan/search.h"
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "core/base/text.h"
+
+namespace trireme::plan {
+namespace {
+
+constexpr const char* kZero = "parallel.zero";
+constexpr const char* kMicroBatch = "train.micro_batch";
+constexpr const char* kRecompute = "train.recompute";
+constexpr const char* kOffload = "plugin.hybrid_parallel.cpu_offload";
+
+/// How the ranks are divided.
+struct Sizes {
+  std::int64_t dp = 1, pp = 1, sp = 1, tp = 1;
+};
+
+/// All products of four sizes, those that split the model least first.
+std::vector<Sizes> all_sizes(std::int64_t ranks) {
+  std::vector<Sizes> all;
+  for (std::int64_t tp = 1; tp <= ranks; ++tp)
+    for (std::int64_t sp = 1; sp * tp <= ranks; ++sp)
+      for (std::int64_t pp = 1; pp * sp * tp <= ranks; ++pp)
+        if (ranks % (pp * sp * tp) == 0) all.push_back({ranks / (pp * sp * tp), pp, sp, tp});
+  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.dp > b.dp; });
+  return all;
+}
+
+Settings settings_of(const Sizes& of) {
+  Settings out{{"parallel.dp", std::to_string(of.dp)}};
+  for (const auto& [key, size] : {std::pair{"pp", of.pp}, {"sp", of.sp}, {"tp", of.tp}})
+    if (size > 1) out[std::string("parallel.") + key] = std::to_string(size);
+  if (of.sp > 1) out["parallel.sp_mode"] = "\"all_to_all\"";
+  return out;
+}
+
+/// What is changed together, such as a schedule with its number of stages; "": the key is left out.
+using Change = std::vector<std::pair<std::string, std::string>>;
+
+Settings changed(Settings settings, const Change& change) {
+  for (const auto& [key, value] : change)
+    if (value.empty())
+      settings.erase(key);
+    else
+      settings[key] = value;
+  return settings;
+}
+
+/// Bytes that a rank holds in every part of a step.
+double state_of(const Memory& memory, std::int64_t dp, int zero) {
+  const auto part = [&](std::int64_t bytes, int from) {
+    return static_cast<double>(bytes) / static_cast<double>(zero >= from ? dp : 1);
+  };
+  return part(memory.optimizer, 1) + part(memory.gradients, 2) + part(memory.weights, 3);
+}
+
+class Searching {
+ public:
+  Searching(const SearchOptions& options, const ForecastOf& forecast_of)
+      : options_(options), forecast_of_(forecast_of) {}
+
+  SearchResult run() {
+    if (options_.keeps_layout) {
+      try_microbatches();
+    } else {
+      for (const auto& sizes : all_sizes(options_.ranks))
+        if (!options_.keeps_microbatches || sizes.pp == 1) try_layout(sizes);
+      refine_fastest();
+    }
+    SearchResult out{.fitting = fitting(),
+                     .too_large = std::move(too_large_),
+                     .problem = problem_,
+                     .forecasts = forecasts_,
+                     .is_complete = !is_over_};
+    std::stable_sort(out.too_large.begin(), out.too_large.end(),
+                     [](const auto& a, const auto& b) { return a.forecast.memory.peak < b.forecast.memory.peak; });
+    return out;
+  }
+
+ private:
+  [[nodiscard]] bool is_over() {
+    const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begun_;
+    is_over_ = is_over_ || forecasts_ >= options_.most_forecasts || spent.count() >= options_.most_seconds;
+    return is_over_;
+  }
+  [[nodiscard]] bool fits(const Forecast& of) const {
+    return of.problem.empty() && static_cast<double>(of.memory.peak) <= options_.memory;
+  }
+  /// Faster; or as fast and plainer.
+  static bool is_better(const Candidate& a, const Candidate& b) {
+    return std::tuple(a.forecast.time.step, a.forecast.sent_bytes(), a.settings.size()) <
+           std::tuple(b.forecast.time.step, b.forecast.sent_bytes(), b.settings.size());
+  }
+  /// The fastest first.
+  [[nodiscard]] std::vector<Candidate> fitting() const {
+    std::vector<Candidate> out;
+    for (const auto& [settings, found] : known_)
+      if (fits(found)) out.push_back({settings, found});
+    std::stable_sort(out.begin(), out.end(), is_better);
+    return out;
+  }
+  [[nodiscard]] bool may_set(const std::string& key) const {
+    return !options_.fixed.contains(key) && !(key == kMicroBatch && options_.keeps_microbatches);
+  }
+
+  /// Null when the search is over, or such a layout cannot run.
+  const Forecast* forecast(const Settings& settings) {
+    auto at = known_.find(settings);
+    if (at == known_.end()) {
+      if (is_over()) return nullptr;
+      at = known_.emplace(settings, forecast_of_(settings)).first;
+      ++forecasts_;
+      if (problem_.empty()) problem_ = at->second.problem;
+    }
+    return at->second.problem.empty() ? &at->second : nullptr;
+  }
+
+  /// The file's own size, and its halves.
+  void try_microbatches() {
+    const auto* found = forecast({});
+    if (found == nullptr) return;
+    Candidate smallest{{}, *found};
+    for (auto micro = found->micro_batch; micro > 1 && may_set(kMicroBatch);) {
+      micro = (micro + 1) / 2;
+      const Settings settings{{kMicroBatch, std::to_string(micro)}};
+      if (const auto* next = forecast(settings)) smallest = {settings, *next};
+    }
+    if (!fits(smallest.forecast)) too_large_.push_back(smallest);
+  }
+
+  /// The layout as it is, or with the least means that make it fit.
+  void try_layout(const Sizes& sizes) {
+    auto settings = settings_of(sizes);
+    const auto* found = forecast(settings);
+    if (found == nullptr) return;
+    const auto plain = found->memory;
+    std::deque<Change> for_state, for_activations;
+    const auto add = [&](auto& means, const char* key, const std::string& value) {
+      if (may_set(key)) means.push_back({{key, value}});
+    };
+    for (int zero = 1; sizes.dp > 1 && zero <= 3; ++zero)
+      if (zero == 3 || state_of(plain, sizes.dp, zero) < options_.memory) add(for_state, kZero, std::to_string(zero));
+    if (sizes.dp > 1) add(for_state, kOffload, "true");
+    auto micro = found->micro_batch;
+    for (int halved = 0; micro > 1 || halved <= 2; ++halved) {
+      if (halved == 2) add(for_activations, kRecompute, "true");
+      if (micro > 1) add(for_activations, kMicroBatch, std::to_string(micro = (micro + 1) / 2));
+    }
+    auto smallest = *found;
+    while (!fits(smallest) && !(for_state.empty() && for_activations.empty())) {
+      const auto& held = smallest.memory;
+      const bool by_state =
+          for_activations.empty() ||
+          (!for_state.empty() && static_cast<double>(held.peak - held.activations) > options_.memory / 2);
+      auto& means = by_state ? for_state : for_activations;
+      const auto next = changed(settings, means.front());
+      means.pop_front();
+      if (is_over()) return;
+      if (found = forecast(next); found == nullptr || found->memory.peak > smallest.memory.peak) continue;
+      settings = next;
+      smallest = *found;
+    }
+    if (!fits(smallest)) too_large_.push_back({settings, smallest});
+  }
+
+  /// The other values of one key after another.
+  [[nodiscard]] std::vector<std::vector<Change>> changes_of(const Settings& settings, const Forecast& found) const {
+    const auto has = [&](const char* key) { return settings.contains(key); };
+    std::vector<std::vector<Change>> keys;
+    const auto of_key = [&](const char* key, const std::vector<std::string>& values) {
+      auto& changes = keys.emplace_back();
+      for (const auto& value : values)
+        if (may_set(key)) changes.push_back({{key, value}});
+    };
+    const auto dp = *text::integer(settings.at("parallel.dp")), micro = found.micro_batch;
+    std::vector<std::string> sizes;
+    if (2 * micro <= options_.global_batch / dp) sizes.push_back(std::to_string(2 * micro));
+    if (micro > 1) sizes.push_back(std::to_string((micro + 1) / 2));
+    of_key(kMicroBatch, sizes);
+    of_key(kRecompute, {has(kRecompute) ? "" : "true"});
+    if (dp > 1) {
+      keys.push_back({{{kZero, ""}, {kOffload, ""}}});
+      for (const auto* zero : {"1", "2", "3"}) keys.back().push_back({{kZero, zero}});
+      if (has(kOffload)) of_key(kOffload, {""});
+    }
+    if (has("parallel.pp")) {
+      constexpr const char *schedule = "parallel.schedule", *chunks = "plugin.hybrid_parallel.num_model_chunks";
+      keys.emplace_back();
+      for (const auto* name : {"", "\"zb_h1\"", "\"zbv\"", "\"interleaved\""})
+        keys.back().push_back({{schedule, name}, {chunks, ""}});
+      keys.back().push_back({{schedule, "\"interleaved\""}, {chunks, "4"}});
+    }
+    if (has("parallel.sp"))
+      of_key("parallel.sp_mode", {"\"all_to_all\"", "\"ring_attn\""});
+    else if (has("parallel.tp"))
+      of_key("parallel.sp_mode", {"", "\"split_gather\"", "\"ring\""});
+    if (has(kZero) && settings.at(kZero) == "3") of_key("plugin.hybrid_parallel.overlap_allgather", {"true"});
+    return keys;
+  }
+
+  void refine(Candidate best) {
+    for (bool improved = true; improved;) {
+      improved = false;
+      for (const auto& changes : changes_of(best.settings, best.forecast))
+        for (const auto& change : changes)
+          if (auto better = better_with(best, change)) {
+            best = *std::move(better);
+            improved = true;
+          }
+    }
+  }
+
+  /// The candidate with this change, and what ZeRO must save then, if that is better and fits.
+  std::optional<Candidate> better_with(const Candidate& best, const Change& change) {
+    const auto next = changed(best.settings, change);
+    for (const auto* zero : {"", "1", "2", "3"}) {
+      const bool is_asked = *zero == '\0';
+      if (!is_asked && best.settings.at("parallel.dp") == "1") break;
+      const auto settings = is_asked ? next : changed(next, {{kZero, zero}});
+      const auto* found = forecast(settings);
+      if (found == nullptr) continue;
+      Candidate candidate{settings, *found};
+      if (!is_better(candidate, best)) continue;
+      if (fits(*found)) return candidate;
+    }
+    return std::nullopt;
+  }
+
+  /// One for each way to divide the ranks.
+  void refine_fastest() {
+    constexpr std::size_t kRefined = 4;
+    std::set<std::string> refined;
+    for (const auto& each : fitting()) {
+      std::string sizes;
+      for (const auto* key : {"parallel.pp", "parallel.sp", "parallel.tp"})
+        if (const auto at = each.settings.find(key); at != each.settings.end()) sizes += key + at->second;
+      if (refined.size() < kRefined && refined.insert(sizes).second) refine(each);
+    }
+  }
+
+  const SearchOptions& options_;
+  const ForecastOf& forecast_of_;
+  std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
+  std::map<Settings, Forecast> known_;  ///< nodes, to which pointers stay valid
+  std::vector<Candidate> too_large_;
+  std::string problem_;
+  int forecasts_ = 0;
+  bool is_over_ = false;
+};
+
+}  // namespace
+
+std::string layout_text(const Settings& settings) {
+  std::vector<std::string> words;
+  for (const auto& [key, value] : settings) {
+    const bool is_short = key.starts_with("parallel.");
+    const bool is_quoted = is_short && value.starts_with('"');
+    words.push_back((is_short ? key.substr(9) : key) + "=" + (is_quoted ? value.substr(1, value.size() - 2) : value));
+  }
+  return text::join(words, ",");
+}
+
+SearchResult search(const SearchOptions& options, const ForecastOf& forecast_of) {
+  return Searching(options, forecast_of).run();
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,48 @@
+#include "core/train/report/operator_profile.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+namespace trireme::train {
+
+OperatorProfile::OperatorProfile()
+    : watch_(c10::kCPU, [this](const plan::SeenOperator& seen) {
+        if (seen.work.kind == plan::Kind::view) return;
+        const std::string name(seen.name.substr(std::min(seen.name.rfind(':') + 1, seen.name.size())));
+        auto& sum = sums_[name];
+        sum.kind = seen.work.kind;
+        sum.calls += 1;
+        sum.seconds += seen.seconds();
+        sum.bytes += seen.work.bytes;
+        sum.flops += seen.work.flops;
+        spans_.push_back({name, seen.work, std::chrono::duration<double>(seen.begin - begun_).count(), seen.seconds()});
+      }) {}
+
+nlohmann::json OperatorProfile::table(double steps) const {
+  std::vector<std::pair<std::string, Sum>> rows(sums_.begin(), sums_.end());
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
+  auto out = nlohmann::json::array();
+  for (const auto& [name, of] : rows)
+    out.push_back({{"name", name},
+                   {"kind", plan::name_of(of.kind)},
+                   {"calls", of.calls / steps},
+                   {"seconds", of.seconds / steps},
+                   {"bytes", of.bytes / steps},
+                   {"flops", of.flops / steps}});
+  return out;
+}
+
+nlohmann::json OperatorProfile::spans() const {
+  auto out = nlohmann::json::array();
+  for (const auto& [name, work, begin, seconds] : spans_)
+    out.push_back({{"name", name},
+                   {"cat", plan::name_of(work.kind)},
+                   {"ts", 1e6 * begin},
+                   {"dur", 1e6 * seconds},
+                   {"args", {{"bytes", work.bytes}, {"flops", work.flops}}}});
+  return out;
+}
+
+}  // namespace trireme::train
