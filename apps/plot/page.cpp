@@ -34,9 +34,12 @@ json whole(double value) {
 
 json series_json(const Series& series, bool is_band) {
   json out{{"step", json::array()}, {"samples", json::array()}, {"seconds", json::array()}, {"value", json::array()}};
+  const bool has_tokens =
+      std::all_of(series.begin(), series.end(), [](const Point& point) { return std::isfinite(point.at.tokens); });
   for (const auto& point : series) {
     out["step"].push_back(whole(point.at.step));
     out["samples"].push_back(whole(point.at.samples));
+    if (has_tokens) out["tokens"].push_back(whole(point.at.tokens));
     out["seconds"].push_back(rounded(point.at.seconds));
     out["value"].push_back(rounded(point.value));
     if (!is_band) continue;
@@ -175,6 +178,7 @@ json page_data(const Plot& plot) {
                                 {"text", mark.text},
                                 {"step", whole(mark.at.step)},
                                 {"samples", whole(mark.at.samples)},
+                                {"tokens", whole(mark.at.tokens)},
                                 {"seconds", rounded(mark.at.seconds)}});
   }
   return out;

@@ -44,16 +44,24 @@ function unitOf(units, largest) {
 }
 const kSeconds = [{ name: "s", size: 1 }, { name: "min", size: 60 }, { name: "h", size: 3600 }, { name: "days", size: 86400 }];
 const kBytes = ["B", "KiB", "MiB", "GiB", "TiB"].map((name, power) => ({ name, size: 1024 ** power }));
+const kCounts = ["", " (thousands)", " (millions)", " (billions)", " (trillions)"]
+  .map((name, power) => ({ name, size: 1000 ** power }));
 const timeUnit = unitOf(kSeconds, Math.max(0, ...data.charts.flatMap((chart) => chart.series.map((s) => s.seconds[s.seconds.length - 1]))));
 
-/// All charts have the same x axis, from 0 unless that would leave half of it empty.
-const kRanges = Object.fromEntries(["step", "samples", "seconds"].map((axis) => {
-  const all = data.charts.flatMap((chart) => chart.series.map((series) => series[axis]));
+/// All charts have the same x axis, from 0 unless that would leave half of it empty. It can be tokens if all runs have
+/// recorded them.
+const allSeries = data.charts.flatMap((chart) => chart.series);
+const hasTokens = allSeries.length > 0 && allSeries.every((series) => series.tokens);
+const kRanges = Object.fromEntries(["step", "samples", ...(hasTokens ? ["tokens"] : []), "seconds"].map((axis) => {
+  const all = allSeries.map((series) => series[axis]);
   const from = Math.min(...all.map((values) => values[0])), to = Math.max(...all.map((values) => values[values.length - 1]));
   return [axis, from < to / 2 ? [0, to] : [from, to]];
 }));
-const scaleOfAxis = () => (state.axis === "seconds" ? timeUnit.size : 1);
-const axisTitle = () => ({ step: "step", samples: "samples", seconds: `wall time (${timeUnit.name})` })[state.axis];
+const tokensUnit = unitOf(kCounts, hasTokens ? kRanges.tokens[1] : 0);
+const scaleOfAxis = () => ({ seconds: timeUnit.size, tokens: tokensUnit.size })[state.axis] || 1;
+const axisTitle = () => ({
+  step: "step", samples: "samples", tokens: "tokens" + tokensUnit.name, seconds: `wall time (${timeUnit.name})`,
+})[state.axis];
 
 // --- what the charts share ------------------------------------------------------------------------------------------
 
@@ -311,6 +319,7 @@ function addLegend() {
 }
 
 function addSwitches() {
+  if (!hasTokens) document.querySelector('[data-axis="tokens"]').remove();
   const axes = document.querySelectorAll("[data-axis]");
   axes.forEach((button) => button.addEventListener("click", () => {
     state.axis = button.dataset.axis;

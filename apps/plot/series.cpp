@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -49,7 +50,8 @@ class SeriesReader {
     const auto kind = text_in(line, "kind");
     if (kind == "step") {
       samples_ += finite_in(line, "samples").value_or(0);
-      steps_.push_back({.step = *step, .samples = samples_, .seconds = *time});
+      tokens_ += finite_in(line, "tokens").value_or(std::numeric_limits<double>::quiet_NaN());
+      steps_.push_back({.step = *step, .samples = samples_, .tokens = tokens_, .seconds = *time});
       for (const auto& [key, name] : kOfSteps) add_point(name, steps_.back(), finite_in(line, key));
     } else if (kind == "eval" && text_in(line, "split") == "validation") {
       const auto at = position(*step, *time);
@@ -83,7 +85,10 @@ class SeriesReader {
   [[nodiscard]] Position position(double step, double time) const {
     const auto after = std::upper_bound(steps_.begin(), steps_.end(), step,
                                         [](double wanted, const Position& at) { return wanted < at.step; });
-    return {.step = step, .samples = after == steps_.begin() ? 0 : std::prev(after)->samples, .seconds = time};
+    auto at = after == steps_.begin() ? Position{} : *std::prev(after);
+    at.step = step;
+    at.seconds = time;
+    return at;
   }
 
   void add_point(const std::string& name, const Position& at, std::optional<double> value) {
@@ -115,7 +120,7 @@ class SeriesReader {
     series.erase(series.begin(), std::unique(series.rbegin(), series.rend(), same).base());
   }
 
-  double samples_ = 0;
+  double samples_ = 0, tokens_ = 0;
   bool started_ = false;
   std::vector<Position> steps_;
   SeriesByName series_;
@@ -159,6 +164,7 @@ void MeanSeries::add(SeriesByName run) {
       if (other == points.end()) break;
       if (other->at.step != point.at.step) continue;
       point.at.samples += other->at.samples;
+      point.at.tokens += other->at.tokens;
       point.at.seconds += other->at.seconds;
       point.value += other->value;
       point.least = std::min(point.least, other->least);
@@ -177,6 +183,7 @@ SeriesByName MeanSeries::take() {
     const auto count = static_cast<double>(runs);
     for (auto& point : sum.points) {
       point.at.samples /= count;
+      point.at.tokens /= count;
       point.at.seconds /= count;
       point.value /= count;
     }

@@ -14,6 +14,7 @@ namespace trireme::apps {
 struct Position {
   double step = 0;
   double samples = 0;  ///< that the steps up to here have trained on
+  double tokens = 0;   ///< the same; NaN when one of these steps has not recorded its tokens
   double seconds = 0;  ///< of wall time since the begin of the run
 };
 
@@ -23,7 +24,7 @@ struct Point {
   double least = 0, most = 0;  ///< over the runs; of a single run the value
 };
 
-/// In ascending order of steps, each step once; all numbers are finite.
+/// In ascending order of steps, each step once; all numbers but tokens are finite.
 using Series = std::vector<Point>;
 
 /// By name: "loss", "lr", "grad_norm", "throughput" (samples/s), "validation_loss", and each validation metric's own
