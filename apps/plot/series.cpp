@@ -127,6 +127,18 @@ class SeriesReader {
   std::map<Mark::Kind, std::vector<Mark>> marks_;
 };
 
+/// The mean values, without a position.
+Point mean_of(Series::const_iterator begin, Series::const_iterator end) {
+  Point mean;
+  const auto count = static_cast<double>(end - begin);
+  for (; begin != end; ++begin) {
+    mean.value += begin->value / count;
+    mean.least += begin->least / count;
+    mean.most += begin->most / count;
+  }
+  return mean;
+}
+
 }  // namespace
 
 const char* name_of(Mark::Kind kind) {
@@ -192,9 +204,15 @@ SeriesByName MeanSeries::take() {
   return out;
 }
 
-Series thinned(Series series, std::size_t most) {
-  if (series.size() <= most) return series;
-  Series out{series.front()};
+ThinnedSeries thinned(Series series, std::size_t most) {
+  if (series.size() <= most) return {std::move(series), {}};
+  ThinnedSeries out;
+  const auto keep = [&](const Point& point, const Point& mean) {
+    out.points.push_back(point);
+    out.means.push_back(mean);
+    out.means.back().at = point.at;
+  };
+  keep(series.front(), series.front());
   const auto inner = series.size() - 2, parts = (most - 2) / 2;
   for (std::size_t part = 0; part < parts; ++part) {
     const auto begin = series.begin() + 1 + static_cast<std::ptrdiff_t>(part * inner / parts);
@@ -202,10 +220,11 @@ Series thinned(Series series, std::size_t most) {
     auto low = std::min_element(begin, end, [](const Point& a, const Point& b) { return a.least < b.least; });
     auto high = std::max_element(begin, end, [](const Point& a, const Point& b) { return a.most < b.most; });
     if (high < low) std::swap(low, high);
-    out.push_back(*low);
-    if (high != low) out.push_back(*high);
+    const auto mean = mean_of(begin, end);
+    keep(*low, mean);
+    if (high != low) keep(*high, mean);
   }
-  out.push_back(series.back());
+  keep(series.back(), series.back());
   return out;
 }
 

@@ -68,8 +68,12 @@ class MeanSeries {
   std::size_t runs_ = 0;
 };
 
+struct ThinnedSeries {
+  Series points;
+  Series means;  ///< at each point the mean of its part, which smoothing needs; empty when no point was left out
+};
 /// At most `most` points: the first, the last, and the lowest and the highest of each of equally long parts, so that
 /// spikes stay. A series that is short enough does not change. @pre most >= 4
-Series thinned(Series series, std::size_t most = kMostPoints);
+ThinnedSeries thinned(Series series, std::size_t most = kMostPoints);
 
 }  // namespace trireme::apps
