@@ -15,10 +15,15 @@ trireme=$(readlink -f "$1")
 mkdir -p "$2"
 out=$(cd "$2" && pwd)
 shift 2
+offers='[a-z ]*'
 if [ $# = 0 ]; then
+  offers='step samples tokens seconds smoothing'
+  mkdir -p "$out/text"
+  cat "$root"/docs/*.md >"$out/text/docs.txt"
   for seed in 1 2; do
-    logged "$out/train.log" "$trireme" train "$root/configs/leaves_vit.toml" --fresh --set train.epochs=2 \
-      --set data.images=300 --set run.seed="$seed" --set run.dir="$out/runs/seed$seed" --set run.checkpoint_every=5
+    logged "$out/train.log" "$trireme" train "$root/configs/shakespeare_gpt2.toml" --fresh --set train.max_steps=60 \
+      --set data.path="$out/text" --set model.num_layers=1 --set run.seed="$seed" --set run.dir="$out/runs/seed$seed" \
+      --set train.eval_every=20 --set run.checkpoint_every=20
   done
   set -- "$out/runs"
 fi
@@ -47,6 +52,37 @@ function drawn() {
   }).length;
 }
 const counts = [drawn()];
+const smoothing = document.getElementById("smoothing");
+// The moving average as TensorBoard writes it down.
+function average(values, weight) {
+  let last = 0;
+  return values.map((value, i) => {
+    last = weight * last + (1 - weight) * value;
+    return last / (1 - weight ** (i + 1));
+  });
+}
+function checkLines(weight) {
+  const close = (a, b) => a.length === b.length && a.every((y, i) => Math.abs(y - b[i]) <= 1e-9 * Math.abs(b[i]));
+  for (const { chart } of charts.filter(({ chart }) => chart.config.type === "line")) {
+    const lines = chart.data.datasets.map((dataset) => dataset.data.map(({ y }) => y));
+    for (const { series, values } of chart.data.datasets.filter((dataset) => dataset.series)) {
+      const raw = lines.some((line) => close(line, series.value)), { value, least, most } = series.means || series;
+      if (!raw) errors.push(`a curve without smoothing is missing at ${weight}`);
+      for (const [got, of] of [[values.value, value], [values.least, least], [values.most, most]]) {
+        if (of && values !== series && !close(got, average(of, weight))) errors.push(`smoothed otherwise at ${weight}`);
+      }
+    }
+  }
+}
+const smooth = [...smoothing.options].map(({ value }) => value);
+for (const weight of [...smooth, smooth[0]]) {
+  smoothing.value = weight;
+  smoothing.dispatchEvent(new Event("change"));
+  counts.push(drawn());
+  const behind = charts.some(({ chart }) => chart.data.datasets.some((dataset) => dataset.order === 1));
+  if (behind !== (weight > 0 && !smoothing.disabled)) errors.push(`what is drawn behind is wrong at ${weight}`);
+  checkLines(Number(weight));
+}
 for (const button of document.querySelectorAll("[data-axis], #switches input")) {
   button.click();
   counts.push(drawn());
@@ -57,6 +93,8 @@ if (first.getAttribute("aria-pressed") !== "false") errors.push("a click in the 
 first.click();
 counts.push(drawn());
 document.body.dataset.drawn = Math.min(...counts);
+const axes = [...document.querySelectorAll("[data-axis]")].map((button) => button.dataset.axis);
+document.body.dataset.offers = [...axes, ...(smoothing.disabled ? [] : ["smoothing"])].join(" ");
 document.body.dataset.overflow = document.documentElement.scrollWidth - innerWidth;
 document.body.dataset.errors = errors.join("; ");
 </script>"""
@@ -72,8 +110,9 @@ chrome() {
 }
 for size in 1300,2000 390,2000; do
   body=$(chrome --window-size=$size --dump-dom "file://$out/check.html" | grep -o '<body[^>]*>' | tail -n 1)
-  if [[ $body =~ data-ready=\"([1-9][0-9]*)\"\ data-drawn=\"([0-9]+)\"\ data-overflow=\"(0|-[0-9]+)\"\ data-errors=\"\" ]] &&
-    [ "${BASH_REMATCH[1]}" = "${BASH_REMATCH[2]}" ]; then
+  good="data-ready=\"([1-9][0-9]*)\" data-drawn=\"([0-9]+)\" data-offers=\"$offers\" "
+  good+='data-overflow="(0|-[0-9]+)" data-errors=""'
+  if [[ $body =~ $good ]] && [ "${BASH_REMATCH[1]}" = "${BASH_REMATCH[2]}" ]; then
     say "${size%,*} pixels wide: ${BASH_REMATCH[1]} charts are drawn on every axis"
   else
     say "${size%,*} pixels wide: not as it should be: $body"

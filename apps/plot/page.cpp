@@ -32,16 +32,26 @@ json whole(double value) {
   return std::abs(value) < kExact ? json(std::llround(value)) : json(value);
 }
 
-json series_json(const Series& series, bool is_band) {
-  json out{{"step", json::array()}, {"samples", json::array()}, {"seconds", json::array()}, {"value", json::array()}};
+json values_json(const Series& series, bool is_band) {
+  json out;
   for (const auto& point : series) {
-    out["step"].push_back(whole(point.at.step));
-    out["samples"].push_back(whole(point.at.samples));
-    out["seconds"].push_back(rounded(point.at.seconds));
     out["value"].push_back(rounded(point.value));
     if (!is_band) continue;
     out["least"].push_back(rounded(point.least));
     out["most"].push_back(rounded(point.most));
+  }
+  return out;
+}
+
+json series_json(const Series& series, bool is_band) {
+  auto out = values_json(series, is_band);
+  const bool has_tokens =
+      std::all_of(series.begin(), series.end(), [](const Point& point) { return std::isfinite(point.at.tokens); });
+  for (const auto& point : series) {
+    out["step"].push_back(whole(point.at.step));
+    out["samples"].push_back(whole(point.at.samples));
+    if (has_tokens) out["tokens"].push_back(whole(point.at.tokens));
+    out["seconds"].push_back(rounded(point.at.seconds));
   }
   return out;
 }
@@ -54,8 +64,11 @@ json charts_json(const Plot& plot) {
       const auto& of = plot.groups[group];
       const auto found = of.series.find(chart.id);
       if (found == of.series.end()) continue;
-      all["series"].push_back(series_json(found->second, of.runs.size() > 1));
-      all["series"].back()["group"] = group;
+      const bool is_band = of.runs.size() > 1;
+      auto& series = all["series"].emplace_back(series_json(found->second, is_band));
+      series["group"] = group;
+      if (const auto means = of.means.find(chart.id); means != of.means.end())
+        series["means"] = values_json(means->second, is_band);
     }
     out.push_back(std::move(all));
   }
@@ -166,7 +179,7 @@ json page_data(const Plot& plot) {
            {"settings", settings_json(plot)}};
   for (const auto& run : plot.runs) out["runs"].push_back({{"name", run.name}, {"dir", run.record.dir}});
   for (std::size_t group = 0; group < plot.groups.size(); ++group) {
-    const auto& [name, runs, series] = plot.groups[group];
+    const auto& [name, runs, series, means] = plot.groups[group];
     out["groups"].push_back({{"name", name}, {"runs", runs}});
     for (const auto run : runs)
       for (const auto& mark : plot.runs[run].marks)
@@ -175,6 +188,7 @@ json page_data(const Plot& plot) {
                                 {"text", mark.text},
                                 {"step", whole(mark.at.step)},
                                 {"samples", whole(mark.at.samples)},
+                                {"tokens", whole(mark.at.tokens)},
                                 {"seconds", rounded(mark.at.seconds)}});
   }
   return out;

@@ -17,7 +17,7 @@ const kMostDots = 40;
 const dark = matchMedia("screen and (prefers-color-scheme: dark)");
 const groupOfRun = [];
 data.groups.forEach((group, index) => group.runs.forEach((run) => { groupOfRun[run] = index; }));
-const state = { axis: "step", log: false, hidden: new Set(), marks: new Set(), print: false };
+const state = { axis: "step", smoothing: 0, log: false, hidden: new Set(), marks: new Set(), print: false };
 
 const isDark = () => dark.matches && !state.print;
 const colourAt = (index) => (isDark() ? kDark : kLight)[index % kLight.length];
@@ -44,22 +44,30 @@ function unitOf(units, largest) {
 }
 const kSeconds = [{ name: "s", size: 1 }, { name: "min", size: 60 }, { name: "h", size: 3600 }, { name: "days", size: 86400 }];
 const kBytes = ["B", "KiB", "MiB", "GiB", "TiB"].map((name, power) => ({ name, size: 1024 ** power }));
+const kCounts = ["", " (thousands)", " (millions)", " (billions)", " (trillions)"]
+  .map((name, power) => ({ name, size: 1000 ** power }));
 const timeUnit = unitOf(kSeconds, Math.max(0, ...data.charts.flatMap((chart) => chart.series.map((s) => s.seconds[s.seconds.length - 1]))));
 
-/// All charts have the same x axis, from 0 unless that would leave half of it empty.
-const kRanges = Object.fromEntries(["step", "samples", "seconds"].map((axis) => {
-  const all = data.charts.flatMap((chart) => chart.series.map((series) => series[axis]));
+/// All charts have the same x axis, from 0 unless that would leave half of it empty. It can be tokens if all runs have
+/// recorded them.
+const allSeries = data.charts.flatMap((chart) => chart.series);
+const hasTokens = allSeries.length > 0 && allSeries.every((series) => series.tokens);
+const kRanges = Object.fromEntries(["step", "samples", ...(hasTokens ? ["tokens"] : []), "seconds"].map((axis) => {
+  const all = allSeries.map((series) => series[axis]);
   const from = Math.min(...all.map((values) => values[0])), to = Math.max(...all.map((values) => values[values.length - 1]));
   return [axis, from < to / 2 ? [0, to] : [from, to]];
 }));
-const scaleOfAxis = () => (state.axis === "seconds" ? timeUnit.size : 1);
-const axisTitle = () => ({ step: "step", samples: "samples", seconds: `wall time (${timeUnit.name})` })[state.axis];
+const tokensUnit = unitOf(kCounts, hasTokens ? kRanges.tokens[1] : 0);
+const scaleOfAxis = () => ({ seconds: timeUnit.size, tokens: tokensUnit.size })[state.axis] || 1;
+const axisTitle = () => ({
+  step: "step", samples: "samples", tokens: "tokens" + tokensUnit.name, seconds: `wall time (${timeUnit.name})`,
+})[state.axis];
 
 // --- what the charts share ------------------------------------------------------------------------------------------
 
 /// Of each visible line the point that is nearest to the pointer's place on the x axis.
 Chart.Interaction.modes.each = (chart, event) => chart.getSortedVisibleDatasetMetas()
-  .filter((meta) => !chart.data.datasets[meta.index].isEdge && meta.data.length > 0)
+  .filter((meta) => !chart.data.datasets[meta.index].isBehind && meta.data.length > 0)
   .map((meta) => {
     let index = 0;
     meta.data.forEach((point, i) => {
@@ -152,22 +160,51 @@ function tooltip(callbacks) {
 
 // --- charts of series -----------------------------------------------------------------------------------------------
 
+/// The learning rate has no noise, and the average of a few points shows its lag more than a trend.
+const hasNoise = (spec) => spec.id !== "lr" && spec.series.some((series) => series.value.length > kMostDots);
+const isSmoothed = (spec) => state.smoothing > 0 && hasNoise(spec);
+
+/// TensorBoard's smoothing: an exponential moving average with bias correction. The correction is part of each update,
+/// so that a constant stays exactly the same, and its y axis does not show rounding errors.
+function smoothed(values) {
+  let mean = 0, rest = 1;
+  return values.map((value) => {
+    rest *= state.smoothing;
+    mean += (value - mean) * ((1 - state.smoothing) / (1 - rest));
+    return mean;
+  });
+}
+
+/// The line and the band of a series. For a thinned one the means of its parts are smoothed: its points are the lowest
+/// and the highest values, whose average is not the mean.
+function valuesOf(spec, series) {
+  if (!isSmoothed(spec)) return series;
+  const { value, least, most } = series.means || series;
+  return { value: smoothed(value), ...(least && { least: smoothed(least), most: smoothed(most) }) };
+}
+
 function datasetsOf(spec) {
   return spec.series.flatMap((series) => {
     const colour = colourAt(series.group), scale = scaleOfAxis(), hidden = state.hidden.has(series.group);
-    const line = (values) => values.map((y, i) => ({ x: series[state.axis][i] / scale, y }));
+    const values = valuesOf(spec, series), dots = series.value.length <= kMostDots ? 2.5 : 0;
+    const line = (all) => all.map((y, i) => ({ x: series[state.axis][i] / scale, y }));
     const common = { hidden, borderColor: colour, pointRadius: 0, fill: false, clip: 4 };
-    const edge = { ...common, borderWidth: 0, isEdge: true };
+    const edge = { ...common, borderWidth: 0, isBehind: true };
     return [
-      ...(series.least ? [
-        { ...edge, data: line(series.least) },
-        { ...edge, data: line(series.most), fill: "-1", backgroundColor: colour + "33" },
+      ...(values.least ? [
+        { ...edge, data: line(values.least) },
+        { ...edge, data: line(values.most), fill: "-1", backgroundColor: colour + "33" },
       ] : []),
       {
-        ...common, data: line(series.value), series, borderWidth: 1.6, borderDash: dashOf(series.group),
-        borderJoinStyle: "round", backgroundColor: colour, pointRadius: series.value.length <= kMostDots ? 2.5 : 0,
+        ...common, data: line(values.value), series, values, borderWidth: 1.6, borderDash: dashOf(series.group),
+        borderJoinStyle: "round", backgroundColor: colour, pointRadius: values === series ? dots : 0,
         pointHoverRadius: 4, label: data.groups[series.group].name,
       },
+      ...(values === series ? [] : [{
+        ...common, data: line(series.value), borderColor: colour + "55", backgroundColor: colour + "55",
+        borderWidth: 1.2,  // of one pixel, Chromium draws each segment on its own, and their colours add up
+        pointRadius: dots, isBehind: true, order: 1,
+      }]),
     ];
   });
 }
@@ -186,8 +223,9 @@ function lineOptions(spec) {
       tooltip: tooltip({
         title: (items) => (items.length ? `${axisTitle()} ${shown(items[0].parsed.x)}` : ""),
         label: ({ dataset, dataIndex: i, parsed }) => {
-          const { least, most } = dataset.series;
-          return ` ${dataset.label}: ${shown(parsed.y)}` + (least ? ` (${shown(least[i])} to ${shown(most[i])})` : "");
+          const { series, values: { least, most } } = dataset;
+          return ` ${dataset.label}: ${shown(parsed.y)}` + (least ? ` (${shown(least[i])} to ${shown(most[i])})` : "") +
+            (isSmoothed(spec) ? `, not smoothed ${shown(series.value[i])}` : "");
         },
         footer: (items) => {
           if (!items.length) return [];
@@ -271,6 +309,7 @@ function addSwatch(parent, group) {
 }
 
 function refresh() {
+  updateFooter();
   for (const { element, group } of swatches) {
     element.style.borderTopColor = colourAt(group);
     element.style.borderTopStyle = ["solid", "dashed", "dotted"][kDashes.indexOf(dashOf(group))];
@@ -311,12 +350,16 @@ function addLegend() {
 }
 
 function addSwitches() {
+  if (!hasTokens) document.querySelector('[data-axis="tokens"]').remove();
   const axes = document.querySelectorAll("[data-axis]");
   axes.forEach((button) => button.addEventListener("click", () => {
     state.axis = button.dataset.axis;
     axes.forEach((other) => other.setAttribute("aria-pressed", String(other === button)));
     refresh();
   }));
+  const smoothing = document.getElementById("smoothing");
+  smoothing.disabled = !data.charts.some(hasNoise);
+  smoothing.addEventListener("change", () => { state.smoothing = Number(smoothing.value); refresh(); });
   const log = document.getElementById("log");
   log.addEventListener("change", () => { state.log = log.checked; refresh(); });
   for (const [kind, name] of Object.entries(kMarks)) {
@@ -359,6 +402,9 @@ function addTexts() {
   document.getElementById("title").textContent = count === 1 ? first.name : `${count} runs`;
   const written = new Date(data.written * 1000).toLocaleString("en-GB", { dateStyle: "long", timeStyle: "short" });
   document.getElementById("about").textContent = `State of ${written}`;
+}
+
+function updateFooter() {
   const notes = [`Written by trireme plot ${data.version}; charts by Chart.js 3 (MIT licence).`];
   if (data.most_points) {
     notes.push(`Series of more than ${shown(data.most_points)} points are thinned: each of equally long parts keeps its ` +
@@ -367,6 +413,10 @@ function addTexts() {
   if (data.groups.some((group) => group.runs.length > 1)) {
     notes.push("Runs that differ in their seed only are one line, the mean at the steps that all of them have, in a band " +
       "from the lowest to the highest value.");
+  }
+  if (state.smoothing) {
+    notes.push(`Lines and bands are exponential moving averages with weight ${state.smoothing}, except the learning ` +
+      `rate and charts of at most ${kMostDots} points; faint lines are not smoothed.`);
   }
   document.getElementById("footer").textContent = notes.join(" ");
 }

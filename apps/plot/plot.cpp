@@ -162,8 +162,11 @@ void read_groups(Plot& plot, const std::vector<std::size_t>& alike) {
   }
   for (auto& [group, means] : groups) {
     for (auto& [name, points] : means.take()) {
-      plot.is_thinned = plot.is_thinned || points.size() > kMostPoints;
-      group.series[name] = thinned(std::move(points));
+      auto [kept, part_means] = thinned(std::move(points));
+      group.series[name] = std::move(kept);
+      if (part_means.empty()) continue;
+      group.means[name] = std::move(part_means);
+      plot.is_thinned = true;
     }
     plot.groups.push_back(std::move(group));
   }

@@ -34,6 +34,7 @@ struct PlotGroup {
   std::string name;               ///< "base", "base (3 seeds)"; unique
   std::vector<std::size_t> runs;  ///< indices into Plot::runs
   SeriesByName series;            ///< thinned
+  SeriesByName means;             ///< ThinnedSeries::means of those that have lost points
 };
 
 struct Chart {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -49,7 +50,8 @@ class SeriesReader {
     const auto kind = text_in(line, "kind");
     if (kind == "step") {
       samples_ += finite_in(line, "samples").value_or(0);
-      steps_.push_back({.step = *step, .samples = samples_, .seconds = *time});
+      tokens_ += finite_in(line, "tokens").value_or(std::numeric_limits<double>::quiet_NaN());
+      steps_.push_back({.step = *step, .samples = samples_, .tokens = tokens_, .seconds = *time});
       for (const auto& [key, name] : kOfSteps) add_point(name, steps_.back(), finite_in(line, key));
     } else if (kind == "eval" && text_in(line, "split") == "validation") {
       const auto at = position(*step, *time);
@@ -83,7 +85,10 @@ class SeriesReader {
   [[nodiscard]] Position position(double step, double time) const {
     const auto after = std::upper_bound(steps_.begin(), steps_.end(), step,
                                         [](double wanted, const Position& at) { return wanted < at.step; });
-    return {.step = step, .samples = after == steps_.begin() ? 0 : std::prev(after)->samples, .seconds = time};
+    auto at = after == steps_.begin() ? Position{} : *std::prev(after);
+    at.step = step;
+    at.seconds = time;
+    return at;
   }
 
   void add_point(const std::string& name, const Position& at, std::optional<double> value) {
@@ -115,12 +120,24 @@ class SeriesReader {
     series.erase(series.begin(), std::unique(series.rbegin(), series.rend(), same).base());
   }
 
-  double samples_ = 0;
+  double samples_ = 0, tokens_ = 0;
   bool started_ = false;
   std::vector<Position> steps_;
   SeriesByName series_;
   std::map<Mark::Kind, std::vector<Mark>> marks_;
 };
+
+/// The mean values, without a position.
+Point mean_of(Series::const_iterator begin, Series::const_iterator end) {
+  Point mean;
+  const auto count = static_cast<double>(end - begin);
+  for (; begin != end; ++begin) {
+    mean.value += begin->value / count;
+    mean.least += begin->least / count;
+    mean.most += begin->most / count;
+  }
+  return mean;
+}
 
 }  // namespace
 
@@ -159,6 +176,7 @@ void MeanSeries::add(SeriesByName run) {
       if (other == points.end()) break;
       if (other->at.step != point.at.step) continue;
       point.at.samples += other->at.samples;
+      point.at.tokens += other->at.tokens;
       point.at.seconds += other->at.seconds;
       point.value += other->value;
       point.least = std::min(point.least, other->least);
@@ -177,6 +195,7 @@ SeriesByName MeanSeries::take() {
     const auto count = static_cast<double>(runs);
     for (auto& point : sum.points) {
       point.at.samples /= count;
+      point.at.tokens /= count;
       point.at.seconds /= count;
       point.value /= count;
     }
@@ -185,9 +204,15 @@ SeriesByName MeanSeries::take() {
   return out;
 }
 
-Series thinned(Series series, std::size_t most) {
-  if (series.size() <= most) return series;
-  Series out{series.front()};
+ThinnedSeries thinned(Series series, std::size_t most) {
+  if (series.size() <= most) return {std::move(series), {}};
+  ThinnedSeries out;
+  const auto keep = [&](const Point& point, const Point& mean) {
+    out.points.push_back(point);
+    out.means.push_back(mean);
+    out.means.back().at = point.at;
+  };
+  keep(series.front(), series.front());
   const auto inner = series.size() - 2, parts = (most - 2) / 2;
   for (std::size_t part = 0; part < parts; ++part) {
     const auto begin = series.begin() + 1 + static_cast<std::ptrdiff_t>(part * inner / parts);
@@ -195,10 +220,11 @@ Series thinned(Series series, std::size_t most) {
     auto low = std::min_element(begin, end, [](const Point& a, const Point& b) { return a.least < b.least; });
     auto high = std::max_element(begin, end, [](const Point& a, const Point& b) { return a.most < b.most; });
     if (high < low) std::swap(low, high);
-    out.push_back(*low);
-    if (high != low) out.push_back(*high);
+    const auto mean = mean_of(begin, end);
+    keep(*low, mean);
+    if (high != low) keep(*high, mean);
   }
-  out.push_back(series.back());
+  keep(series.back(), series.back());
   return out;
 }
 

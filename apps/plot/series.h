@@ -14,6 +14,7 @@ namespace trireme::apps {
 struct Position {
   double step = 0;
   double samples = 0;  ///< that the steps up to here have trained on
+  double tokens = 0;   ///< the same; NaN when one of these steps has not recorded its tokens
   double seconds = 0;  ///< of wall time since the begin of the run
 };
 
@@ -23,7 +24,7 @@ struct Point {
   double least = 0, most = 0;  ///< over the runs; of a single run the value
 };
 
-/// In ascending order of steps, each step once; all numbers are finite.
+/// In ascending order of steps, each step once; all numbers but tokens are finite.
 using Series = std::vector<Point>;
 
 /// By name: "loss", "lr", "grad_norm", "throughput" (samples/s), "validation_loss", and each validation metric's own
@@ -67,8 +68,12 @@ class MeanSeries {
   std::size_t runs_ = 0;
 };
 
+struct ThinnedSeries {
+  Series points;
+  Series means;  ///< at each point the mean of its part, which smoothing needs; empty when no point was left out
+};
 /// At most `most` points: the first, the last, and the lowest and the highest of each of equally long parts, so that
 /// spikes stay. A series that is short enough does not change. @pre most >= 4
-Series thinned(Series series, std::size_t most = kMostPoints);
+ThinnedSeries thinned(Series series, std::size_t most = kMostPoints);
 
 }  // namespace trireme::apps

@@ -19,9 +19,11 @@ json start_line(double time, json more = json::object()) {
   return line;
 }
 
-json step_line(int step, double loss) {
-  return {{"kind", "step"}, {"step", step},     {"time", kBegin + step}, {"loss", loss},    {"lr", 0.1 / step},
-          {"samples", 8},   {"grad_norm", 2.0}, {"samples_per_s", 16.0}, {"data_wait", 0.5}};
+json step_line(int step, double loss, json more = json::object()) {
+  json line{{"kind", "step"}, {"step", step},     {"time", kBegin + step}, {"loss", loss},    {"lr", 0.1 / step},
+            {"samples", 8},   {"grad_norm", 2.0}, {"samples_per_s", 16.0}, {"data_wait", 0.5}};
+  line.update(more);
+  return line;
 }
 
 json event_line(const char* event, int step, double time, json more = json::object()) {
@@ -222,6 +224,25 @@ TEST(Plot, SeedsBecomeABandAndOtherSettingsATable) {
   EXPECT_NE(svg.find("<title>Training loss</title>"), svg.npos);
 }
 
+TEST(Plot, TokensAreCountedWhereEveryStepHasRecordedThem) {
+  const Runs runs;
+  const json validation{{"kind", "eval"}, {"split", "validation"}, {"step", 2}, {"time", kBegin + 2.5}, {"loss", 2}};
+  for (const int seed : {1, 2}) {
+    const json three{{"tokens", std::int64_t{3'000'000'000} * seed}}, five{{"tokens", 5}};
+    runs.add("seed" + std::to_string(seed), seed,
+             {step_line(1, 3, three), step_line(2, 2, five), validation, event_line("save", 2, kBegin + 3)});
+  }
+  runs.add("older start", 1, {step_line(1, 3), step_line(2, 2, {{"tokens", 5}}), validation},
+           "[model]\nname = \"x\"\n");
+
+  const auto seeds = runs.page({"seed1", "seed2"});
+  EXPECT_EQ(chart(seeds, "loss").at("series")[0].at("tokens"), json({4'500'000'000, 4'500'000'005}));
+  EXPECT_EQ(chart(seeds, "validation_loss").at("series")[0].at("tokens"), json({4'500'000'005}));
+  EXPECT_EQ(seeds.at("marks")[1].at("tokens"), json(3'000'000'005)) << seeds.at("marks");
+  const auto older = runs.page({"older start"});
+  for (const auto& each : older.at("charts")) EXPECT_FALSE(each.at("series")[0].contains("tokens")) << each;
+}
+
 TEST(Plot, TextOfRunFoldersStaysText) {
   const Runs runs;
   const std::string hostile = "</script><b>&\"'<!--<script>{{page.js}}", metric = hostile + "\x01";
@@ -273,7 +294,17 @@ TEST(Plot, LongSeriesKeepTheirSpikes) {
   EXPECT_EQ(steps.back(), 50'000);
   const auto spike = std::find(steps.begin(), steps.end(), 31'234);
   ASSERT_NE(spike, steps.end());
-  EXPECT_EQ(values[static_cast<std::size_t>(spike - steps.begin())], 99);
+  const auto at = static_cast<std::size_t>(spike - steps.begin());
+  EXPECT_EQ(values[at], 99);
+  // For smoothing each point has the mean of its part, here of about 50 steps.
+  const auto means = loss.at("means").at("value").get<std::vector<double>>();
+  ASSERT_EQ(means.size(), values.size());
+  EXPECT_EQ(means.front(), values.front());
+  EXPECT_EQ(means.back(), values.back());
+  EXPECT_NEAR(means[at], 2 + 97 / 50., 0.1);
+  const auto is_far = [](double mean) { return std::abs(mean - 2) > 0.1; };
+  EXPECT_EQ(std::count_if(means.begin() + 1, means.end() - 1, is_far), 2) << "the two points of the spike's part";
+  EXPECT_FALSE(loss.at("means").contains("least"));
   EXPECT_EQ(loss.at("samples").back(), 400'000);
   EXPECT_EQ(page.at("marks").size(), 200U);
   EXPECT_LT(fs::file_size(runs.folder.path() + "/plot.html"), 1'000'000U);

@@ -79,13 +79,18 @@ TEST(RunTexts, Classification) {
 TEST(RunTexts, LanguageModels) {
   const struct {
     const char *model, *data;
-    std::size_t steps;                                                      ///< of 4 blocks
-  } cases[] = {{"name = \"llama\"\n", "name = \"text\"\nblock = 12\n", 2},  // 100 tokens
-               {"name = \"bert\"\n", "name = \"text\"\nblock = 12\nmasking = 0.3\ndocuments = \"lines\"\n", 3}};
+    std::size_t steps;  ///< of 4 blocks
+    int tokens;         ///< of a block that the model learns to predict; 0: a step does not record them
+  } cases[] = {{"name = \"llama\"\n", "name = \"text\"\nblock = 12\n", 2, 11},  // 100 tokens
+               {"name = \"bert\"\n", "name = \"text\"\nblock = 12\nmasking = 0.3\ndocuments = \"lines\"\n", 3, 0}};
   for (const auto& c : cases) {
     const RunOnTexts run(c.model, c.data, "epochs = 1\nglobal_batch = 4\nmicro_batch = 1\n");
     std::string out;
     const auto evaluation = same_on_two_ranks(run, c.steps, out);
+    for (const auto& step : metrics_of(run.dir(), "step")) {
+      EXPECT_EQ(step.value("tokens", 0), c.tokens * step.value("samples", 0)) << step;
+      EXPECT_EQ(step.contains("tokens"), c.tokens > 0) << step;
+    }
     EXPECT_TRUE(evaluation.contains("perplexity")) << evaluation;
     EXPECT_FALSE(evaluation.contains("padded_share")) << evaluation;
     EXPECT_NE(out.find("WordPiece, 9 tokens; blocks of 12"), std::string::npos) << out;

@@ -43,6 +43,8 @@ class MetricsFile final : public RunCallback {
                         {"worker_samples_per_s", run.boosted.loader->worker_rates()}};
     const bool skips = run.setup.config.train.on_nonfinite == "skip";
     if (skips || run.boosted.optimizer->scaler().enabled()) line["skipped"] = log.skipped;
+    // The labels by which the loss is divided are here the tokens that the model has learned to predict.
+    if (run.setup.task.kind.name() == "causal_lm") line["tokens"] = static_cast<std::int64_t>(log.weight);
     if (log.flops) line["flops_per_s"] = *log.flops / log.seconds;
     if (log.flops && run.peak_flops) line["mfu"] = *log.flops / log.seconds / *run.peak_flops;
     run.folder->metric(std::move(line));
