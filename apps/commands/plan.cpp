@@ -169,8 +169,6 @@ void print_messages(const std::vector<Planned>& all) {
   if (rows.size() > 1 && !axes.empty()) put(text_table(rows) + "\n");
 }
 
-std::string gib(double bytes) { return fmt::format("{:.{}f} GiB", bytes / (1 << 30), bytes < 1e9 ? 3 : 1); }
-
 /// Lines for the user's file, in place of its [parallel] and [plugin.*].
 std::string lines_of(const plan::Settings& settings) {
   std::map<std::string, std::string> sections;
@@ -226,7 +224,7 @@ int search_layouts(const PlanCommand& command) {
     return 0;
   }
   print_candidates(found.fitting, "fastest layouts");
-  if (memory) print_candidates(found.too_large, fmt::format("more than {} even so", gib(*memory)));
+  if (memory) print_candidates(found.too_large, fmt::format("needs more than {}", text::bytes(*memory)));
   put(fitted(fmt::format("{} in {:.1f} s{}, with the rates of {} ({}).", text::quantity(found.forecasts, "forecast"),
                          seconds.count(), found.is_complete ? "" : ", and not all layouts", machine.name,
                          machine.estimated ? "estimated from data sheets" : "measured")) +
@@ -235,12 +233,13 @@ int search_layouts(const PlanCommand& command) {
     throw ConfigError(fmt::format("no layout of {} can run this file; the first one: {}",
                                   text::quantity(options.ranks, "rank"), found.problem));
   if (found.fitting.empty())
-    throw ConfigError(fmt::format(
-        "no layout of {} fits into {}; the smallest, {}, needs {}: use more ranks, or ranks "
-        "with more memory",
-        text::quantity(options.ranks, "rank"), gib(*memory), plan::layout_text(found.too_large.front().settings),
-        gib(static_cast<double>(found.too_large.front().forecast.memory.peak))));
-  put("The fastest, for the file in place of its [parallel] and [plugin.*]:\n\n" +
+    throw ConfigError(
+        fmt::format("no layout of {} fits into {}; the smallest, {}, needs {}: use more ranks, or ranks "
+                    "with more memory",
+                    text::quantity(options.ranks, "rank"), text::bytes(*memory),
+                    plan::layout_text(found.too_large.front().settings),
+                    text::bytes(static_cast<double>(found.too_large.front().forecast.memory.peak))));
+  put("The fastest, for the file, in place of its [parallel], [plugin.*] and these keys:\n\n" +
       lines_of(found.fitting.front().settings));
   return 0;
 }

@@ -281,7 +281,7 @@ class Transformer final : public Network {
       const auto q = qkv[0], k = qkv[1], v = qkv[2];
       // Every other block's attention is not fused, as with dropout.
       const auto attended = i % 2 == 0 ? at::scaled_dot_product_attention(q, k, v)
-                                   : at::matmul(at::softmax(at::matmul(q, k.transpose(-2, -1)) * 0.125, -1), v);
+                                       : at::matmul(at::softmax(at::matmul(q, k.transpose(-2, -1)) * 0.125, -1), v);
       const auto mask = nn::dropout_mask(7, 0.1, samples_, {.count = tokens * width}, c10::kCPU);
       const auto kept = mask.view(x.sizes());
       x = x + at::linear(attended.transpose(1, 2).reshape({batch, tokens, width}), w[4], w[5]) * kept;

@@ -156,7 +156,8 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
     if (std::find(begun.inputs.begin(), begun.inputs.end(), storage) == begun.inputs.end()) computes = true;
   });
   const bool writes = computes || name.ends_with('_') || writes_to_out(function) || outputs.empty();
-  const bool works = writes && name.find("empty") == std::string_view::npos;
+  const bool is_new_memory = name.find("empty") != std::string_view::npos;
+  const bool works = writes && !is_new_memory && !name.ends_with("detach");  // which is seen without its output
   if (works) ++running->used;
   running->use({.name = name,
                 .work = works ? Work{.kind = kind_of(name), .flops = begun.flops, .bytes = bytes, .dtype = begun.dtype}
