@@ -89,6 +89,7 @@ struct PlanCommand {
   std::vector<std::string> set;
   std::optional<std::int64_t> ranks;  ///< without layouts
   bool search = false;                ///< layouts of so many ranks, too
+  std::int64_t seconds = 10;          ///< that a search may take
   std::string machine;                ///< a file or a name; "": that of the file, or none
   std::string memory;                 ///< of a rank, with its unit: "80GB"; "": that of the machine
   bool json = false;

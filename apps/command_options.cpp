@@ -154,6 +154,7 @@ void add_plan(CLI::App& app, Parsed& out) {
   add(command, "--ranks N", out.plan.ranks, "Number of ranks that the run will have; default 1");
   command.add_flag("--search", out.plan.search,
                    "Search for the fastest layout of the ranks that fits, and print it as lines for the file");
+  add(command, "--seconds S", out.plan.seconds, "That a search may take")->capture_default_str();
   add(command, "--machine FILE|NAME", out.plan.machine,
       "The machine with its rates (docs/plan.md), a file of yours or one by name: h100-sxm, rtx-4090, cpu, ...");
   add(command, "--memory SIZE", out.plan.memory, "Memory of a rank, such as 24GB: layouts that need more are marked");

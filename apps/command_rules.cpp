@@ -161,6 +161,9 @@ PlanCommand finish_plan(CLI::App& app, const PlanCommand& plan) {
       refuse(app, fmt::format("{} has no effect with --check, which reads runs that have ended; remove one of the two",
                               name));
   if (plan.search && !plan.layouts.empty()) refuse(app, "--search chooses the layouts itself; remove --layouts");
+  check_range(app, "--seconds", plan.seconds, 1, 86400);
+  if (!plan.search && options->count("--seconds") > 0)
+    refuse(app, "--seconds limits a search; add --search, or remove it");
   return plan;
 }
 

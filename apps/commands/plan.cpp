@@ -200,7 +200,8 @@ int search_layouts(const PlanCommand& command) {
   const auto config = load_config(command.paths.front(), command.set);
   const auto machine = machine_of(command, config, /*needs_rates=*/true);
   const auto memory = memory_of(command, machine);
-  plan::SearchOptions options{.ranks = static_cast<int>(command.ranks.value_or(1)), .most_seconds = 10};
+  plan::SearchOptions options{.ranks = static_cast<int>(command.ranks.value_or(1)),
+                              .most_seconds = static_cast<double>(command.seconds)};
   if (memory) options.memory = *memory;
   for (const auto& [key, entry] : config::section_of(config.root, "train").entries)
     if (entry.origin.line == 0) options.fixed.insert("train." + key);  // of --set
@@ -229,6 +230,9 @@ int search_layouts(const PlanCommand& command) {
                          seconds.count(), found.is_complete ? "" : ", and not all layouts", machine.name,
                          machine.estimated ? "estimated from data sheets" : "measured")) +
       "\n");
+  if (found.fitting.empty() && !found.is_complete)
+    throw ConfigError(fmt::format("no layout that fits was found in {}; allow more with --seconds, or more memory",
+                                  text::quantity(command.seconds, "second")));
   if (found.fitting.empty() && found.too_large.empty())
     throw ConfigError(fmt::format("no layout of {} can run this file; the first one: {}",
                                   text::quantity(options.ranks, "rank"), found.problem));

@@ -241,6 +241,7 @@ void write_trace(std::vector<json>& results, const std::string& path) {
     }
     results[i].erase("spans");
   }
+  errno = 0;
   std::ofstream file(path);
   file << json_text(json{{"traceEvents", std::move(events)}}) << "\n";
   file.close();

@@ -102,6 +102,7 @@ using Make = std::function<Run(std::int64_t elements)>;
 
 /// Three digits, as a file shows them.
 double rounded(double value) {
+  if (!(value > 0)) return 0;
   const double scale = std::pow(10, 2 - std::floor(std::log10(value)));
   return std::round(value * scale) / scale;
 }
@@ -207,8 +208,10 @@ class Overheads {
       y += weight * all;
       xy += weight * inside * all;
     }
-    const double factor = (ones * xy - x * y) / (ones * xx - x * x);
-    return {std::max(0.0, (y - factor * x) / ones), factor};
+    // On a busy machine the points may say anything.
+    const double slope = (ones * xy - x * y) / (ones * xx - x * x);
+    const double factor = std::isfinite(slope) ? std::clamp(slope, 1.0, 2.0) : 1;
+    return {std::max(1e-7, (y - factor * x) / ones), factor};
   }
 
  private:
@@ -542,7 +545,8 @@ LinkRates measure_link(comm::World& world, double seconds) {
   time_of(1);
   const double brief = time_of(1), lengthy = time_of(kLong);
   const double bytes = rounds / static_cast<double>(group.size()) * 4 * kLong;
-  return {.latency_us = rounded(1e6 * brief / rounds), .gb_per_s = rounded(1e-9 * bytes / (lengthy - brief))};
+  return {.latency_us = rounded(1e6 * brief / rounds),
+          .gb_per_s = rounded(1e-9 * bytes / std::max(lengthy - brief, lengthy / 10))};
 }
 
 }  // namespace

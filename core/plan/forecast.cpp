@@ -142,6 +142,7 @@ double seconds_of_sample(data::Dataset& data) {
     data.get(i, 0, /*augment=*/true);
     seconds.push_back(now() - begun);
   }
+  if (seconds.empty()) return 0;
   std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
   return seconds[seconds.size() / 2];
 }

@@ -162,7 +162,7 @@ class Searching {
       auto& means = by_state ? for_state : for_activations;
       const auto next = changed(settings, means.front());
       means.pop_front();
-      if (is_over()) return;
+      if (is_over()) break;
       if (found = forecast(next); found == nullptr || found->memory.peak > smallest.memory.peak) continue;
       settings = next;
       smallest = *found;

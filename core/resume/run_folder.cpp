@@ -273,7 +273,10 @@ static void check_weights_stay(const RunSetup& setup) {
 static RunConfig from_anywhere(const RunSetup& setup) {
   auto config = setup.config;
   config.model.weights = setup.weights.path;
+  const auto machine = config.run.machine;
   config::make_paths_absolute(run_fields(), &config.run);
+  if (machine.find('/') == std::string::npos && !machine.ends_with(".toml"))
+    config.run.machine = machine;   // the name of a known one
   config.run.resume = kResumeAuto;  // so that the file goes on with its run
   config::make_paths_absolute(model_fields(), &config.model);
   if (config.lora) config::make_paths_absolute(lora_fields(), &*config.lora);

@@ -134,6 +134,7 @@ TEST(PlanCommand, TablesMachinesAndLayoutsThatCannotRun) {
       {{"--check"}, 2, "no run that has ended"},
       {{"--ranks", "3", "--set", "parallel.tp=2"}, 2, "tp"},
       {{"--machine", "h100-sxn"}, 2, "did you mean \"h100-sxm\"?"},
+      {{"--seconds", "5"}, 2, "--seconds limits a search"},
       {{"--search", "--layouts", "dp=2"}, 2, "--search chooses the layouts itself; remove --layouts"},
       {{"--set", "parallel.plugin=auto"}, 2, "the layout is chosen when ranks train"},
   };
@@ -144,7 +145,7 @@ TEST(PlanCommand, TablesMachinesAndLayoutsThatCannotRun) {
 }
 
 nlohmann::json searched(const SmallRun& run, std::vector<std::string> more) {
-  more.insert(more.begin(), {"--search", "--json"});
+  more.insert(more.begin(), {"--search", "--json", "--seconds", "600"});  // however slow the machine is
   const auto result = run_process(plan_of(run, more));
   EXPECT_EQ(result.code, 0) << result.err;
   return nlohmann::json::parse(result.out);
@@ -175,7 +176,7 @@ TEST(PlanCommand, SearchesForTheFastestLayoutThatFits) {
   for (const auto& row : kept.at("fitting")) EXPECT_FALSE(row.at("settings").contains("train.micro_batch"));
 
   // The names are those of layouts, and what is printed is a section for the file.
-  const auto text = run_process(plan_of(run, {"--search", "--ranks", "2", "--machine", "cpu"}));
+  const auto text = run_process(plan_of(run, {"--search", "--ranks", "2", "--machine", "cpu", "--seconds", "600"}));
   EXPECT_EQ(count_of(text.out, "\n[parallel]\n"), 1) << text.out;
   for (const auto& row : kept.at("fitting")) {
     const auto name = row.at("name").get<std::string>();
@@ -184,7 +185,7 @@ TEST(PlanCommand, SearchesForTheFastestLayoutThatFits) {
     ASSERT_EQ(again.code, 0) << again.err;
     EXPECT_EQ(nlohmann::json::parse(again.out).at(0).at("peak_bytes"), row.at("peak_bytes")) << name;
   }
-  expect_refusal(run_process(plan_of(run, {"--search", "--ranks", "2", "--memory", "1KiB"})), 2,
+  expect_refusal(run_process(plan_of(run, {"--search", "--ranks", "2", "--memory", "1KiB", "--seconds", "600"})), 2,
                  "no layout of 2 ranks fits into");
 }
 
@@ -202,8 +203,13 @@ TEST(PlanCommand, ARunTakesTheLayoutThatThePlanChoosesAndKeepsIt) {
   // Only the size of the microbatches, in a layout of the user's.
   const auto micro = run.train(2, {"--fresh", "--set", "parallel.plugin=torch_ddp"});
   ASSERT_EQ(micro.code, 0) << micro.err;
-  EXPECT_EQ(count_of(micro.out, "chosen by the plan: "), 1) << micro.out;
+  EXPECT_EQ(count_of(micro.out, "chosen by the plan: train.micro_batch="), 1) << micro.out;
   EXPECT_EQ(count_of(content_of(run.dir() + "/config.toml"), "plugin = \"torch_ddp\""), 1);
+  // The user's other layout is no choice of the plan's.
+  const auto other = run.train(2, {"--set", "parallel.plugin=hybrid_parallel", "--set", "parallel.tp=2", "--set",
+                                   "train.epochs=3", "--set", "train.max_steps=9"});
+  ASSERT_EQ(other.code, 0) << other.err;
+  EXPECT_EQ(count_of(other.out, "tp 2"), 1) << other.out;
 }
 
 TEST(PlanCommand, CheckFindsAPlanThatIsWrong) {
