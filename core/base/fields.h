@@ -55,6 +55,7 @@ struct FieldRules {
   /// A file or folder, or a list of them: "~/" is expanded when it is read, and a run's own copy of its configuration
   /// holds it absolute.
   bool path = false;
+  std::string path_ending{};  ///< of a path that may also be a name (text::is_path()), which stays as it is: ".so"
   /// The key in a file of another tool, such as Hugging Face's config.json. Unset: the same as here; "": it has none.
   std::optional<std::string> stored{};
   FieldValue implied{};    ///< what such a file without the key means; monostate: the option stays unset

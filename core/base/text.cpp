@@ -219,6 +219,10 @@ bool matches(std::string_view name, std::string_view pattern) {
   return glob(name, pattern);
 }
 
+bool is_path(std::string_view text, std::string_view ending) {
+  return text.find('/') != text.npos || text.ends_with(ending);
+}
+
 /// Whether `word` is in it between characters that are no letter or digit.
 static bool has_word(std::string_view text, std::string_view word) {
   const auto is_part = [](char c) {

@@ -71,6 +71,9 @@ std::string shell_word(std::string_view text);
 /// name ("bias" matches "vit.layernorm.bias").
 bool matches(std::string_view name, std::string_view pattern);
 
+/// Whether it is the path of a file, with a slash or this ending, rather than the name of something known.
+bool is_path(std::string_view text, std::string_view ending);
+
 /// Whether all words of `phrase` are in the text between characters that are no letter or digit: "A10" is not in
 /// "A100-SXM4-40GB".
 bool has_words(std::string_view text, std::string_view phrase);

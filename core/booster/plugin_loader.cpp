@@ -117,7 +117,7 @@ fs::path own_folder() {
 }  // namespace
 
 std::string plugin_path(const std::string& name_or_path) {
-  if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".so")) return name_or_path;
+  if (text::is_path(name_or_path, ".so")) return name_or_path;
   std::vector<std::string> known;
   for (const auto& file : list_plugins()) {
     if (file.name == name_or_path) return file.path;

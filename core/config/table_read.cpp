@@ -113,10 +113,14 @@ std::string expanded(std::string path) {
 
 /// Applies `change` to each path that the value holds.
 template <class Change>
-FieldValue changed_paths(FieldValue value, Change change) {
-  if (auto* text = std::get_if<std::string>(&value)) *text = change(std::move(*text));
+FieldValue changed_paths(const Field& field, FieldValue value, Change change) {
+  const auto& ending = field.rules.path_ending;
+  const auto apply = [&](std::string& text) {
+    if (ending.empty() || text::is_path(text, ending)) text = change(std::move(text));
+  };
+  if (auto* text = std::get_if<std::string>(&value)) apply(*text);
   if (auto* texts = std::get_if<std::vector<std::string>>(&value))
-    for (auto& text : *texts) text = change(std::move(text));
+    for (auto& text : *texts) apply(text);
   return value;
 }
 
@@ -133,7 +137,7 @@ void read_field(const Table& section, const Field& field, const Entry& entry, vo
                quote ? fmt::format("; with quotes: {} = \"{}\"", field.key, to_toml(entry.value)) : std::string()));
   }
   check_rules(section, field, *value);
-  field.set(out, field.rules.path ? changed_paths(std::move(*value), expanded) : *value);
+  field.set(out, field.rules.path ? changed_paths(field, std::move(*value), expanded) : *value);
 }
 
 /// The rules between several keys of `fields`, for the section as the user wrote it.
@@ -265,13 +269,13 @@ static std::string absolute(std::string path) {
 
 void make_paths_absolute(const FieldTable& fields, void* object) {
   for (const auto& field : fields.fields)
-    if (field.rules.path) field.set(object, changed_paths(field.get(object), absolute));
+    if (field.rules.path) field.set(object, changed_paths(field, field.get(object), absolute));
 }
 
 void make_paths_absolute(const FieldTable& fields, Table& section) {
   for (auto& [key, entry] : section.entries)
     if (const auto* field = fields.find(key); field != nullptr && field->rules.path)
-      entry.value = changed_paths(entry.value, absolute);
+      entry.value = changed_paths(*field, entry.value, absolute);
 }
 
 Table as_section(const FieldTable& fields, const void* object) {

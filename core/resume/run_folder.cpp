@@ -273,10 +273,7 @@ static void check_weights_stay(const RunSetup& setup) {
 static RunConfig from_anywhere(const RunSetup& setup) {
   auto config = setup.config;
   config.model.weights = setup.weights.path;
-  const auto machine = config.run.machine;
   config::make_paths_absolute(run_fields(), &config.run);
-  if (machine.find('/') == std::string::npos && !machine.ends_with(".toml"))
-    config.run.machine = machine;   // the name of a known one
   config.run.resume = kResumeAuto;  // so that the file goes on with its run
   config::make_paths_absolute(model_fields(), &config.model);
   if (config.lora) config::make_paths_absolute(lora_fields(), &*config.lora);
@@ -284,9 +281,7 @@ static RunConfig from_anywhere(const RunSetup& setup) {
   own(config.data.source);
   own(config.optimizer.method);
   own(config.schedule.curve);
-  auto& plugin = config.parallel.plugin;
-  if (plugin.find('/') != std::string::npos || plugin.ends_with(".so"))  // else the name of a built-in one
-    plugin = fs::absolute(plugin).lexically_normal().string();
+  config::make_paths_absolute(parallel_fields(), &config.parallel);
   return config;
 }
 

@@ -43,7 +43,7 @@ const Fields<ParallelSection>& parallel_fields() {
         "plugin's options are in [plugin.NAME]. Unset: hybrid_parallel if this section has a key besides dp, "
         "else torch_ddp. \"auto\": the plan chooses the layout for the ranks, and keys of [train] that are unset "
         "(docs/plan.md).",
-        {.path = true});
+        {.path = true, .path_ending = ".so"});
     for (const auto& kind : comm::axis_kinds())
       if (!kind.key.empty())
         fields.add(kind.key, [key = kind.key](O & section) -> auto& { return section.sizes.at(key); }, size_text(kind),

@@ -93,7 +93,7 @@ const Fields<RunSection>& run_fields() {
                "The file of the machine's rates, which `trireme bench --machine` measures, or one by name "
                "(docs/plan.md): "
                "the run's forecast in summary.json then has the seconds of a step.",
-               {.path = true})
+               {.path = true, .path_ending = ".toml"})
           .add("rank_logs", &O::rank_logs,
                "Each rank writes its own notes, warnings, errors and step times to RUN/logs/rank-N.log, on its own "
                "host.")
