@@ -47,48 +47,46 @@ double memory_size(const std::string& text) {
   throw ConfigError(fmt::format("--memory {}: expected a size with its unit, such as 24GB or 80GiB", text));
 }
 
-/// The machine that the user names; without one, the kind of device on which the run would compute here, with rates
-/// from data sheets if `needs_rates`. @throws ConfigError when there are none
-plan::Machine machine_of(const PlanCommand& command, const train::RunConfig& config, bool needs_rates) {
-  for (const auto* named : {&command.machine, &config.run.machine})
-    if (!named->empty()) return plan::Machine::load(*named);
-  const bool cpu = config.run.device == "cpu" || (config.run.device == "auto" && comm::cuda_device_count() == 0);
-  if (!needs_rates) return {.name = "", .device = cpu ? "cpu" : "cuda", .ranks_per_host = 8};
-  const auto gpu = cpu || comm::cuda_device_count() == 0 ? "" : comm::cuda_device_name(0);
-  if (auto known = plan::Machine::estimated_for(gpu)) return *std::move(known);
-  throw ConfigError(fmt::format(
-      "no rates of a {} are known; measure it with trireme bench --machine FILE, and give the file with --machine",
-      gpu));
+/// What the command line says of the ranks' machine.
+struct GivenMachine {
+  std::optional<plan::Machine> machine{};
+  std::optional<double> memory{};  ///< bytes for the tensors of a rank
+};
+
+GivenMachine given_machine(const PlanCommand& command) {
+  GivenMachine out;
+  if (!command.machine.empty()) out.machine = plan::Machine::load(command.machine);
+  if (!command.memory.empty())
+    out.memory = memory_size(command.memory);
+  else if (out.machine)
+    out.memory = out.machine->tensor_bytes();
+  return out;
 }
 
-LaunchInfo planned_ranks(std::int64_t ranks, const plan::Machine& machine) {
-  LaunchInfo info{.launcher = Launcher::launch, .rank = 0, .size = static_cast<int>(ranks)};
-  info.local_size = static_cast<int>(std::min<std::int64_t>(ranks, machine.ranks_per_host));
-  return info;
+/// The machine that is given, or that of the file; else without rates, the kind of device on which the run would
+/// compute here.
+plan::Machine machine_to_plan(const GivenMachine& given, const train::RunConfig& config) {
+  if (given.machine) return *given.machine;
+  if (!config.run.machine.empty()) return plan::machine_of(config);
+  const bool cpu = config.run.device == "cpu" || (config.run.device == "auto" && comm::cuda_device_count() == 0);
+  return {.name = "", .device = cpu ? "cpu" : "cuda", .ranks_per_host = 8};
 }
 
 /// The plan of one layout; an error of the layout alone is its problem.
-Planned plan_one(const PlanCommand& command, const Layout* layout) {
+Planned plan_one(const PlanCommand& command, const GivenMachine& given, const Layout* layout) {
   Planned out{.name = layout == nullptr ? command.paths.front() : layout->text};
   try {
     auto config = layout == nullptr ? load_config(command.paths.front(), command.set)
                                     : load_with_layout(command.paths.front(), command.set, *layout);
-    const auto machine = machine_of(command, config, /*needs_rates=*/false);
-    const auto info = planned_ranks(layout == nullptr ? command.ranks.value_or(1) : layout->ranks(), machine);
-    config.run.device = "cpu";  // this process has no more
-    tune_process(config, info);
-    out.forecast = plan::forecast(train::prepare_training(std::move(config), info, Log(/*rank=*/1)), machine);
+    const auto machine = machine_to_plan(given, config);
+    const auto launch = plan::planned_launch(machine, layout == nullptr ? command.ranks.value_or(1) : layout->ranks());
+    tune_process(config, launch);
+    out.forecast = plan::forecast(plan::prepare_to_plan(std::move(config), launch), machine);
   } catch (const std::exception&) {
     if (layout == nullptr) throw;
     out.forecast.problem = verdict_on(std::current_exception()).message;
   }
   return out;
-}
-
-/// Bytes that a rank has for its tensors, if it is known.
-std::optional<double> memory_of(const PlanCommand& command, const plan::Machine& machine) {
-  if (!command.memory.empty()) return memory_size(command.memory);
-  return machine.memory_gb ? std::optional(1e9 * (*machine.memory_gb - machine.process_gb)) : std::nullopt;
 }
 
 json json_of(const Planned& planned, std::optional<double> memory) {
@@ -198,14 +196,15 @@ void print_candidates(const std::vector<plan::Candidate>& all, const std::string
 /// Searches, and prints the best layout as lines of a file. @throws ConfigError when none can run or fits
 int search_layouts(const PlanCommand& command) {
   const auto config = load_config(command.paths.front(), command.set);
-  const auto machine = machine_of(command, config, /*needs_rates=*/true);
-  const auto memory = memory_of(command, machine);
+  const auto given = given_machine(command);
+  const auto machine = given.machine ? *given.machine : plan::machine_of(config);
+  const auto memory = given.memory ? given.memory : machine.tensor_bytes();
   plan::SearchOptions options{.ranks = static_cast<int>(command.ranks.value_or(1)),
                               .most_seconds = static_cast<double>(command.seconds)};
   if (memory) options.memory = *memory;
   for (const auto& [key, entry] : config::section_of(config.root, "train").entries)
     if (entry.origin.line == 0) options.fixed.insert("train." + key);  // of --set
-  tune_process(config, planned_ranks(options.ranks, machine));
+  tune_process(config, plan::planned_launch(machine, options.ranks));
   const auto begun = std::chrono::steady_clock::now();
   const auto found = plan::search_layouts(config, machine, options);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - begun;
@@ -233,16 +232,7 @@ int search_layouts(const PlanCommand& command) {
   if (found.fitting.empty() && !found.is_complete)
     throw ConfigError(fmt::format("no layout that fits was found in {}; allow more with --seconds, or more memory",
                                   text::quantity(command.seconds, "second")));
-  if (found.fitting.empty() && found.too_large.empty())
-    throw ConfigError(fmt::format("no layout of {} can run this file; the first one: {}",
-                                  text::quantity(options.ranks, "rank"), found.problem));
-  if (found.fitting.empty())
-    throw ConfigError(
-        fmt::format("no layout of {} fits into {}; the smallest, {}, needs {}: use more ranks, or ranks "
-                    "with more memory",
-                    text::quantity(options.ranks, "rank"), text::bytes(*memory),
-                    plan::layout_text(found.too_large.front().settings),
-                    text::bytes(static_cast<double>(found.too_large.front().forecast.memory.peak))));
+  if (found.fitting.empty()) throw ConfigError(plan::why_none(options, found));
   put("The fastest, for the file, in place of its [parallel], [plugin.*] and these keys:\n\n" +
       lines_of(found.fitting.front().settings));
   return 0;
@@ -254,23 +244,21 @@ int run(const PlanCommand& command) {
   if (command.check) return check_plans(command);
   const plan::MetaKernels kernels;
   if (command.search) return search_layouts(command);
-  std::optional<double> memory;
-  if (!command.memory.empty() || !command.machine.empty())
-    memory = memory_of(command, command.machine.empty() ? plan::Machine{} : plan::Machine::load(command.machine));
+  const auto given = given_machine(command);
   std::vector<Planned> all;
   if (command.layouts.empty()) {
-    all.push_back(plan_one(command, nullptr));
+    all.push_back(plan_one(command, given, nullptr));
   } else {
-    for (const auto& layout : parse_layouts(command.layouts)) all.push_back(plan_one(command, &layout));
+    for (const auto& layout : parse_layouts(command.layouts)) all.push_back(plan_one(command, given, &layout));
   }
   if (command.json) {
     auto out = json::array();
-    for (const auto& each : all) out.push_back(json_of(each, memory));
+    for (const auto& each : all) out.push_back(json_of(each, given.memory));
     put(json_text(out, 2) + "\n");
     return 0;
   }
   print_times(all);
-  print_memory(all, memory);
+  print_memory(all, given.memory);
   print_messages(all);
   for (const auto& [name, of] : all)
     if (!of.problem.empty()) put(fitted(fmt::format("{} cannot run: {}", name, of.problem)) + "\n");

@@ -8,10 +8,8 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
-#include "core/comm/devices.h"
 #include "core/comm/mesh.h"
 #include "core/plan/layout_search.h"
-#include "core/plan/machine.h"
 #include "core/plan/meta_kernels.h"
 #include "core/resume/resume_point.h"
 #include "core/setup/plugin_sections.h"
@@ -20,21 +18,6 @@ namespace trireme::plan {
 namespace {
 
 constexpr const char* kSections[] = {"parallel", "plugin"};
-
-/// The machine of these ranks.
-Machine machine_for(const train::RunConfig& config, const LaunchInfo& info) {
-  const auto gpus = config.run.device == "cpu" ? comm::CudaDevices() : comm::cuda_devices();
-  const auto gpu = comm::wants_cuda(config.run.device, gpus) ? comm::cuda_device_name(0) : "";
-  auto machine = config.run.machine.empty() ? Machine::estimated_for(gpu) : Machine::load(config.run.machine);
-  if (!machine)
-    config::fail(config.root.table("parallel"), "plugin",
-                 fmt::format("no rates of a {} are known; measure it with trireme bench --machine FILE, and set "
-                             "run.machine",
-                             gpu));
-  machine->ranks_per_host = info.local_size;
-  machine->cores = 0;  // ranks would not measure the same time for a sample
-  return *std::move(machine);
-}
 
 /// The plugin and its axes: "torch_ddp 2 = dp 2".
 std::string layout_of(train::RunConfig config, int ranks) {
@@ -84,30 +67,23 @@ AutoLayout with_auto_layout(train::RunConfig config, const LaunchInfo& info) {
   if (!chooses_layout && !config.auto_micro_batch) return {std::move(config)};
   if (auto kept = kept_choice(config, chooses_layout, info.size)) return {*std::move(kept), "as before"};
   const MetaKernels kernels;
-  const auto machine = machine_for(config, info);
+  auto machine = machine_of(config);
+  machine.ranks_per_host = info.local_size;
+  machine.cores = 0;                   // ranks would not measure the same time for a sample
   constexpr int kMostForecasts = 100;  // a number, and not a time, so that all ranks choose alike
   SearchOptions options{.ranks = info.size, .keeps_layout = !chooses_layout, .most_forecasts = kMostForecasts};
   if (config.run.memory_mb > 0)
     options.memory = config.run.memory_mb * (1 << 20);
-  else if (machine.memory_gb)
-    options.memory = 1e9 * (*machine.memory_gb - machine.process_gb);
+  else if (const auto left = machine.tensor_bytes())
+    options.memory = *left;
   for (const auto& [key, entry] : config::section_of(config.root, "train").entries)
     options.fixed.insert("train." + key);
   const auto found = search_layouts(config, machine, options);
-  if (found.fitting.empty()) {
-    const auto ranks = text::quantity(info.size, "rank");
-    const auto why =
-        found.too_large.empty() && !found.problem.empty()
-            ? fmt::format("no layout of {} can run this file; the first one: {}", ranks, found.problem)
-        : found.too_large.empty() || !found.is_complete
-            ? fmt::format("no layout of {} that fits was found; find one with trireme plan --search, or use more ranks",
-                          ranks)
-            : fmt::format("no layout of {} fits into {}; the smallest needs {}: use more ranks", ranks,
-                          text::bytes(options.memory),
-                          text::bytes(static_cast<double>(found.too_large.front().forecast.memory.peak)));
+  if (found.fitting.empty())
     config::fail(config.root.table(chooses_layout ? "parallel" : "train"), chooses_layout ? "plugin" : "micro_batch",
-                 why);
-  }
+                 found.is_complete ? why_none(options, found)
+                                   : "no layout that fits was found; find one with trireme plan --search, or use more "
+                                     "ranks");
   const auto& best = found.fitting.front();
   return {with_settings(config, best.settings),
           fmt::format("{} is the fastest of {} (planned: {:.1f} ms a step, {} a rank; rates of {}, {})",

@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstddef>
 #include <exception>
 #include <memory>
@@ -14,10 +13,12 @@
 #include "core/base/error.h"
 #include "core/base/memory.h"
 #include "core/base/planned_device.h"
+#include "core/base/trace.h"
 #include "core/booster/weight_average.h"
 #include "core/data/dataset_wrapper.h"
 #include "core/data/rows.h"
 #include "core/nn/autograd/generator_state.h"
+#include "core/plan/measured.h"
 #include "core/plan/operator_watch.h"
 #include "core/plan/planned_ranks.h"
 #include "core/setup/plugin_sections.h"
@@ -126,25 +127,6 @@ std::shared_ptr<data::Dataset> data_to_plan(const std::shared_ptr<data::Dataset>
   const auto spec = data->spec();
   const bool varies = std::any_of(spec.inputs.begin(), spec.inputs.end(), [](const auto& in) { return in.varies(); });
   return varies ? data : std::make_shared<OneSample>(data);
-}
-
-/// Seconds of one core for a sample that was read before, as in all epochs but the first: the median of a few.
-double seconds_of_sample(data::Dataset& data) {
-  constexpr std::int64_t kSamples = 9;
-  const memory::OfHost not_this_ranks;
-  const auto now = [] {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-  };
-  std::vector<double> seconds;
-  for (std::int64_t i = 0; i < std::min(data.size(), kSamples); ++i) {
-    data.get(i, 0, /*augment=*/true);
-    const double begun = now();
-    data.get(i, 0, /*augment=*/true);
-    seconds.push_back(now() - begun);
-  }
-  if (seconds.empty()) return 0;
-  std::nth_element(seconds.begin(), seconds.begin() + static_cast<std::ptrdiff_t>(seconds.size() / 2), seconds.end());
-  return seconds[seconds.size() / 2];
 }
 
 /// What a CPU rank's step waits for samples that take `reading` seconds of a core: nothing where another core reads
@@ -324,10 +306,24 @@ double Forecast::sent_bytes() const {
   return bytes;
 }
 
-Forecast forecast(const train::RunSetup& setup, const Machine& machine) {
+double seconds_of_sample(data::Dataset& data) {
+  constexpr std::int64_t kSamples = 9;
+  const memory::OfHost not_this_ranks;
+  std::vector<double> seconds;
+  for (std::int64_t i = 0; i < std::min(data.size(), kSamples); ++i) {
+    data.get(i, 0, /*augment=*/true);
+    const double begun = trace::now();
+    data.get(i, 0, /*augment=*/true);
+    seconds.push_back(trace::now() - begun);
+  }
+  return seconds.empty() ? 0 : median(std::move(seconds));
+}
+
+Forecast forecast(const train::RunSetup& setup, const Machine& machine, std::optional<double> sample_seconds) {
   const nn::GeneratorStateGuard generators(at::kCPU);  // boosting sets their seeds
   Planning planning{.setup = setup, .machine = machine, .data = data_to_plan(setup.data.train)};
-  if (machine.cores > 0) planning.sample_seconds = seconds_of_sample(*setup.data.train);
+  if (machine.cores > 0)
+    planning.sample_seconds = sample_seconds ? *sample_seconds : seconds_of_sample(*setup.data.train);
   auto config = setup.config;
   const auto plugin = train::configured_plugin(config);
   Forecast out{.ranks = setup.launch.size, .plugin = plugin->name(), .micro_batch = setup.batch.micro};

@@ -55,9 +55,13 @@ struct Forecast {
   [[nodiscard]] double sent_bytes() const;
 };
 
+/// Seconds of one core for a sample that was read before, as in all epochs but the first: the median of a few.
+double seconds_of_sample(data::Dataset& data);
+
 /// `setup`: of any rank of a training (prepare_training()). Its data set is read: one sample, or the first global batch
 /// of one whose samples have different lengths. @pre MetaKernels exist
 /// @throws ConfigError for what a rank would refuse; Error, c10::Error when a step needs values
-Forecast forecast(const train::RunSetup& setup, const Machine& machine);
+/// `sample_seconds`: of seconds_of_sample(), if they are known; else they are measured where the machine's cores count.
+Forecast forecast(const train::RunSetup& setup, const Machine& machine, std::optional<double> sample_seconds = {});
 
 }  // namespace trireme::plan

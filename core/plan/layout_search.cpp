@@ -1,24 +1,38 @@
 #include "core/plan/layout_search.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <exception>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/verdict.h"
+#include "core/comm/devices.h"
 #include "core/nn/batch_statistics.h"
 
 namespace trireme::plan {
-namespace {
 
-train::RunSetup prepare(train::RunConfig config, const Machine& machine, int ranks) {
-  LaunchInfo info{.launcher = Launcher::launch, .rank = 0, .size = ranks};
-  info.local_size = static_cast<int>(std::min<std::int64_t>(ranks, machine.ranks_per_host));
-  config.run.device = "cpu";  // this process has no more
-  return train::prepare_training(std::move(config), info, Log(/*rank=*/1));
+Machine machine_of(const train::RunConfig& config) {
+  if (!config.run.machine.empty()) return Machine::load(config.run.machine);
+  const bool cpu = config.run.device == "cpu" || comm::cuda_device_count() == 0;
+  const auto gpu = cpu ? "" : comm::cuda_device_name(0);
+  if (auto known = Machine::estimated_for(gpu)) return *std::move(known);
+  throw ConfigError(fmt::format(
+      "no rates of a {} are known; measure it with trireme bench --machine FILE, and name the file in run.machine",
+      gpu));
 }
 
-}  // namespace
+LaunchInfo planned_launch(const Machine& machine, std::int64_t ranks) {
+  LaunchInfo info{.launcher = Launcher::launch, .rank = 0, .size = static_cast<int>(ranks)};
+  info.local_size = static_cast<int>(std::min(ranks, machine.ranks_per_host));
+  return info;
+}
+
+train::RunSetup prepare_to_plan(train::RunConfig config, const LaunchInfo& launch, const train::RunSetup* opened) {
+  config.run.device = "cpu";  // this process has no more
+  return train::prepare_training(std::move(config), launch, Log(/*rank=*/1), opened);
+}
 
 train::RunConfig with_root(const train::RunConfig& config, config::Table root) {
   // They have added their kinds.
@@ -40,13 +54,16 @@ train::RunConfig with_settings(const train::RunConfig& config, const Settings& s
 }
 
 SearchResult search_layouts(const train::RunConfig& config, const Machine& machine, SearchOptions options) {
-  const auto plain = options.keeps_layout ? prepare(config, machine, options.ranks)
-                                          : prepare(with_settings(config, {{"parallel.dp", "1"}}), machine, 1);
+  const auto launch = planned_launch(machine, options.ranks);
+  const auto plain = options.keeps_layout
+                         ? prepare_to_plan(config, launch)
+                         : prepare_to_plan(with_settings(config, {{"parallel.dp", "1"}}), planned_launch(machine, 1));
   options.global_batch = plain.batch.global;
   options.keeps_microbatches = nn::has_batch_statistics(*plain.model.source().model);
+  const double sample_seconds = machine.cores > 0 ? seconds_of_sample(*plain.data.train) : 0;
   return search(options, [&](const Settings& settings) {
     try {
-      return forecast(prepare(with_settings(config, settings), machine, options.ranks), machine);
+      return forecast(prepare_to_plan(with_settings(config, settings), launch, &plain), machine, sample_seconds);
     } catch (const std::exception&) {
       Forecast none;
       none.problem = verdict_on(std::current_exception()).message;

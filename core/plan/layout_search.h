@@ -1,4 +1,4 @@
-// The search (search.h) for the layout of a training.
+// The search (search.h) for the layout of a training, and what all plans of a file need.
 #pragma once
 
 #include "core/plan/machine.h"
@@ -7,6 +7,18 @@
 #include "core/setup/run_setup.h"
 
 namespace trireme::plan {
+
+/// That of [run] machine; else one with rates from data sheets, of the kind of device on which the run would compute
+/// here. @throws ConfigError when there is none
+Machine machine_of(const train::RunConfig& config);
+
+/// Rank 0 of so many ranks on such hosts.
+LaunchInfo planned_launch(const Machine& machine, std::int64_t ranks);
+
+/// Prepares a training to be planned: this process needs no GPU. `opened`: a training with the same data, which is then
+/// not opened again; null: none. @throws ConfigError, DataError, CheckpointError
+train::RunSetup prepare_to_plan(train::RunConfig config, const LaunchInfo& launch,
+                                const train::RunSetup* opened = nullptr);
 
 /// The configuration read again from a changed file. @throws ConfigError
 train::RunConfig with_root(const train::RunConfig& config, config::Table root);

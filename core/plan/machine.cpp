@@ -47,68 +47,54 @@ std::vector<RateList> lists_of(const ComputeRates& of) {
                                   {&of.tflops_fp16, "tflops_fp16"}})
     out.push_back({list, &of.product, key});
   out.push_back({&of.convolution_tflops, &of.mflop, "convolution_tflops"});
-  for (const auto& [list, key] : {std::pair{&of.copy_gb_per_s, "copy_gb_per_s"},
-                                  {&of.pointwise_gb_per_s, "pointwise_gb_per_s"},
-                                  {&of.activation_gb_per_s, "activation_gb_per_s"},
-                                  {&of.norm_gb_per_s, "norm_gb_per_s"},
-                                  {&of.softmax_gb_per_s, "softmax_gb_per_s"},
-                                  {&of.random_gb_per_s, "random_gb_per_s"},
-                                  {&of.dropout_gb_per_s, "dropout_gb_per_s"},
-                                  {&of.optimizer_gb_per_s, "optimizer_gb_per_s"}})
-    out.push_back({list, &of.mb, key});
+  for (const auto& row : byte_rates()) out.push_back({&(of.*row.list), &of.mb, row.key});
   return out;
 }
 
 const Fields<ComputeRates>& compute_fields() {
   using O = ComputeRates;
   const FieldRules rate{.above = 0};
-  static const auto table =
-      Fields<O>("compute", "Operators.")
-          .add("launch_us", &O::launch_us, "Of an operator, whatever its size, microseconds.", {.min = 0})
-          .add("product", &O::product,
-               "Sizes of products, in ascending order: of an m x k by a k x n matrix 3 / (1/m + 1/k + 1/n).", rate)
-          .add("tflops_fp32", &O::tflops_fp32, "Products in fp32 at these sizes, TFLOP/s.", rate)
-          .add("tflops_fp64", &O::tflops_fp64, "The same in fp64. Empty: half of fp32.", rate)
-          .add("tflops_bf16", &O::tflops_bf16, "The same in bf16. Empty: as fp32.", rate)
-          .add("tflops_fp16", &O::tflops_fp16, "The same in fp16. Empty: as bf16.", rate)
-          .add("attention", &O::attention,
-               "FLOP/s of fused attention, as a part of those of products: one for all dtypes, or of fp32, fp64, bf16 "
-               "and fp16.",
-               rate)
-          .add("attention_backward", &O::attention_backward, "The same of its backward pass.", rate)
-          .add("mflop", &O::mflop, "Sizes of convolutions, in ascending order, MFLOP.", rate)
-          .add("convolution_tflops", &O::convolution_tflops,
-               "Convolutions in fp32 at these sizes, TFLOP/s. Empty: as products.", rate)
-          .add("convolution", &O::convolution, "The same of each dtype, as a part, in the form of attention.", rate)
-          .add("tensors", &O::tensors,
-               "Bytes a second of operators without products, as a part of those in fp32, in the same form.", rate)
-          .add("mb", &O::mb, "Sizes of tensors, in ascending order, MB.", rate)
-          .add("copy_gb_per_s", &O::copy_gb_per_s, "Bytes that copies of these sizes read and write, GB/s.", rate)
-          .add("pointwise_gb_per_s", &O::pointwise_gb_per_s,
-               "The same of sums and products by element. Empty, as below: as copies.", rate)
-          .add("activation_gb_per_s", &O::activation_gb_per_s, "The same of GELU, exponentials and their like.", rate)
-          .add("norm_gb_per_s", &O::norm_gb_per_s, "The same of layer and batch norms.", rate)
-          .add("softmax_gb_per_s", &O::softmax_gb_per_s, "The same of softmax.", rate)
-          .add("random_gb_per_s", &O::random_gb_per_s, "The same of dropout masks.", rate)
-          .add("dropout_gb_per_s", &O::dropout_gb_per_s, "The same of the backward pass of dropout.", rate)
-          .add("optimizer_gb_per_s", &O::optimizer_gb_per_s, "The same of fused optimizers.", rate)
-          .rule([](const O& rates, const CheckedSection& section) {
-            for (const auto& [sizes, key] :
-                 {std::pair{&rates.product, "product"}, {&rates.mflop, "mflop"}, {&rates.mb, "mb"}})
-              if (!std::is_sorted(sizes->begin(), sizes->end())) section.fail(key, "its sizes must ascend; sort them");
-            for (const auto& [list, key] : {std::pair{&rates.attention, "attention"},
-                                            {&rates.attention_backward, "attention_backward"},
-                                            {&rates.convolution, "convolution"},
-                                            {&rates.tensors, "tensors"}})
-              if (list->size() != 1 && list->size() != 4)
-                section.fail(key, fmt::format("it has {} parts; give one for all dtypes, or one each for fp32, fp64, "
-                                              "bf16 and fp16",
-                                              list->size()));
-            for (const auto& [list, sizes, key] : lists_of(rates))
-              if (list->size() > 1 && list->size() != sizes->size())
-                section.fail(key, fmt::format("it has {} rates for {} sizes; give one for each, or one for all",
-                                              list->size(), sizes->size()));
-          });
+  static const auto table = [&] {
+    Fields<O> fields("compute", "Operators.");
+    fields.add("launch_us", &O::launch_us, "Of an operator, whatever its size, microseconds.", {.min = 0})
+        .add("product", &O::product,
+             "Sizes of products, in ascending order: of an m x k by a k x n matrix 3 / (1/m + 1/k + 1/n).", rate)
+        .add("tflops_fp32", &O::tflops_fp32, "Products in fp32 at these sizes, TFLOP/s.", rate)
+        .add("tflops_fp64", &O::tflops_fp64, "The same in fp64. Empty: half of fp32.", rate)
+        .add("tflops_bf16", &O::tflops_bf16, "The same in bf16. Empty: as fp32.", rate)
+        .add("tflops_fp16", &O::tflops_fp16, "The same in fp16. Empty: as bf16.", rate)
+        .add("attention", &O::attention,
+             "FLOP/s of fused attention, as a part of those of products: one for all dtypes, or of fp32, fp64, bf16 "
+             "and fp16.",
+             rate)
+        .add("attention_backward", &O::attention_backward, "The same of its backward pass.", rate)
+        .add("mflop", &O::mflop, "Sizes of convolutions, in ascending order, MFLOP.", rate)
+        .add("convolution_tflops", &O::convolution_tflops,
+             "Convolutions in fp32 at these sizes, TFLOP/s. Empty: as products.", rate)
+        .add("convolution", &O::convolution, "The same of each dtype, as a part, in the form of attention.", rate)
+        .add("tensors", &O::tensors,
+             "Bytes a second of operators without products, as a part of those in fp32, in the same form.", rate)
+        .add("mb", &O::mb, "Sizes of tensors, in ascending order, MB.", rate);
+    for (const auto& row : byte_rates()) fields.add(row.key, row.list, row.text, rate);
+    fields.rule([](const O& rates, const CheckedSection& section) {
+      for (const auto& [sizes, key] :
+           {std::pair{&rates.product, "product"}, {&rates.mflop, "mflop"}, {&rates.mb, "mb"}})
+        if (!std::is_sorted(sizes->begin(), sizes->end())) section.fail(key, "its sizes must ascend; sort them");
+      for (const auto& [list, key] : {std::pair{&rates.attention, "attention"},
+                                      {&rates.attention_backward, "attention_backward"},
+                                      {&rates.convolution, "convolution"},
+                                      {&rates.tensors, "tensors"}})
+        if (list->size() != 1 && list->size() != 4)
+          section.fail(key, fmt::format("it has {} parts; give one for all dtypes, or one each for fp32, fp64, "
+                                        "bf16 and fp16",
+                                        list->size()));
+      for (const auto& [list, sizes, key] : lists_of(rates))
+        if (list->size() > 1 && list->size() != sizes->size())
+          section.fail(key, fmt::format("it has {} rates for {} sizes; give one for each, or one for all", list->size(),
+                                        sizes->size()));
+    });
+    return fields;
+  }();
   return table;
 }
 
@@ -160,26 +146,9 @@ double part_of_products(const ComputeRates& rates, const Work& work) {
 }
 
 double bytes_rate(const ComputeRates& rates, const Work& work) {
-  const auto* list = [&] {
-    switch (work.kind) {
-      case Kind::pointwise:
-        return &rates.pointwise_gb_per_s;
-      case Kind::activation:
-        return &rates.activation_gb_per_s;
-      case Kind::norm:
-        return &rates.norm_gb_per_s;
-      case Kind::softmax:
-        return &rates.softmax_gb_per_s;
-      case Kind::random:
-        return &rates.random_gb_per_s;
-      case Kind::dropout:
-        return &rates.dropout_gb_per_s;
-      case Kind::optimizer:
-        return &rates.optimizer_gb_per_s;
-      default:
-        return &rates.copy_gb_per_s;
-    }
-  }();
+  const auto& rows = byte_rates();
+  const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& each) { return each.kind == work.kind; });
+  const auto* list = row == rows.end() ? &rates.copy_gb_per_s : &(rates.*row->list);
   const auto& used = list->empty() ? rates.copy_gb_per_s : *list;
   const double mb = work.bytes / 1e6;
   const double part = used.size() > 1 ? std::min(1.0, mb / rates.mb.front()) : 1;  // of the smallest one's time
@@ -215,9 +184,24 @@ const char* name_of(Kind kind) {
   return names[static_cast<std::size_t>(kind)];
 }
 
+const std::vector<ByteRates>& byte_rates() {
+  using O = ComputeRates;
+  static const std::vector<ByteRates> rows{
+      {Kind::copy, "copy_gb_per_s", &O::copy_gb_per_s, "Bytes that copies of these sizes read and write, GB/s."},
+      {Kind::pointwise, "pointwise_gb_per_s", &O::pointwise_gb_per_s,
+       "The same of sums and products by element. Empty, as below: as copies."},
+      {Kind::activation, "activation_gb_per_s", &O::activation_gb_per_s,
+       "The same of GELU, exponentials and their like."},
+      {Kind::norm, "norm_gb_per_s", &O::norm_gb_per_s, "The same of layer and batch norms."},
+      {Kind::softmax, "softmax_gb_per_s", &O::softmax_gb_per_s, "The same of softmax."},
+      {Kind::random, "random_gb_per_s", &O::random_gb_per_s, "The same of dropout masks."},
+      {Kind::dropout, "dropout_gb_per_s", &O::dropout_gb_per_s, "The same of the backward pass of dropout."},
+      {Kind::optimizer, "optimizer_gb_per_s", &O::optimizer_gb_per_s, "The same of fused optimizers."}};
+  return rows;
+}
+
 Machine Machine::load(const std::string& name_or_path) {
-  if (name_or_path.find('/') != std::string::npos || name_or_path.ends_with(".toml"))
-    return read_machine(config::parse_file(name_or_path));
+  if (text::is_path(name_or_path, ".toml")) return read_machine(config::parse_file(name_or_path));
   const auto& known = known_machines();
   if (const auto found = known.find(name_or_path); found != known.end())
     return read_machine(config::parse_text(found->second, "machines/" + name_or_path + ".toml"));

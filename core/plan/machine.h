@@ -77,6 +77,16 @@ struct ComputeRates {
       random_gb_per_s{}, dropout_gb_per_s{}, optimizer_gb_per_s{};
 };
 
+/// A kind of operators without FLOPs that has rates of its own.
+struct ByteRates {
+  Kind kind{};
+  const char* key = "";
+  ComputeRates::Rates ComputeRates::*list = nullptr;  ///< by ComputeRates::mb
+  const char* text = "";
+};
+/// Copies first, whose rates count for a kind without any.
+const std::vector<ByteRates>& byte_rates();
+
 struct LinkRates {
   double latency_us = 0, gb_per_s = 0;
   /// Ranks that have computed t microseconds since they met arrive sqrt(jitter t) apart, as in a random walk.
@@ -104,6 +114,10 @@ struct Machine {
   /// As a file.
   [[nodiscard]] std::string toml() const;
 
+  /// Bytes of a rank's device that are left for tensors, if its memory is known.
+  [[nodiscard]] std::optional<double> tensor_bytes() const {
+    return memory_gb ? std::optional(1e9 * (*memory_gb - process_gb)) : std::nullopt;
+  }
   [[nodiscard]] c10::DeviceType type() const { return device == "cuda" ? c10::kCUDA : c10::kCPU; }
   /// Without rates nothing takes time.
   [[nodiscard]] bool has_rates() const { return !compute.tflops_fp32.empty(); }

@@ -1,5 +1,7 @@
 #include "core/plan/search.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <deque>
@@ -163,9 +165,10 @@ class Searching {
       const auto next = changed(settings, means.front());
       means.pop_front();
       if (is_over()) break;
-      if (found = forecast(next); found == nullptr || found->memory.peak > smallest.memory.peak) continue;
+      const auto* with_means = forecast(next);
+      if (with_means == nullptr || with_means->memory.peak > smallest.memory.peak) continue;
       settings = next;
-      smallest = *found;
+      smallest = *with_means;
     }
     if (!fits(smallest)) too_large_.push_back({settings, smallest});
   }
@@ -227,8 +230,7 @@ class Searching {
       const auto* found = forecast(settings);
       if (found == nullptr) continue;
       Candidate candidate{settings, *found};
-      if (!is_better(candidate, best)) continue;
-      if (fits(*found)) return candidate;
+      if (is_better(candidate, best) && fits(*found)) return candidate;
     }
     return std::nullopt;
   }
@@ -269,6 +271,17 @@ std::string layout_text(const Settings& settings) {
 
 SearchResult search(const SearchOptions& options, const ForecastOf& forecast_of) {
   return Searching(options, forecast_of).run();
+}
+
+std::string why_none(const SearchOptions& options, const SearchResult& result) {
+  const auto ranks = text::quantity(options.ranks, "rank");
+  if (result.too_large.empty())
+    return fmt::format("no layout of {} can run this file; the first one: {}", ranks, result.problem);
+  const auto& [settings, smallest] = result.too_large.front();
+  return fmt::format("no layout of {} fits into {}; the smallest{} needs {}: use more ranks, or ranks with more memory",
+                     ranks, text::bytes(options.memory),
+                     settings.empty() ? "" : fmt::format(", {},", layout_text(settings)),
+                     text::bytes(static_cast<double>(smallest.memory.peak)));
 }
 
 }  // namespace trireme::plan

@@ -57,4 +57,7 @@ using ForecastOf = std::function<Forecast(const Settings&)>;
 
 SearchResult search(const SearchOptions& options, const ForecastOf& forecast_of);
 
+/// Why a search that tried all layouts has none that fits, for the user.
+std::string why_none(const SearchOptions& options, const SearchResult& result);
+
 }  // namespace trireme::plan

@@ -160,14 +160,19 @@ int data_parallel_size(const Plugin& plugin, int world_size) {
   return size;
 }
 
-RunSetup prepare_training(RunConfig of, const LaunchInfo& launch, const Log& log) {
+RunSetup prepare_training(RunConfig of, const LaunchInfo& launch, const Log& log, const RunSetup* opened) {
   RunSetup setup{.config = std::move(of), .launch = launch, .log = log};
   auto& config = setup.config;
   config::with_location(config.root, [&] {
     setup.weights = find_loaded_weights(config, "");
     setup.plugin = choose_plugin(config, launch.size);
     const auto kind = config.kinds.models.at(config.model.name);
-    setup.data = open_data(config, setup.weights, kind->head_prefix(), launch, log, /*trains=*/true);
+    if (opened == nullptr) {
+      setup.data = open_data(config, setup.weights, kind->head_prefix(), launch, log, /*trains=*/true);
+    } else {
+      config.data = opened->config.data;
+      setup.data = opened->data;
+    }
     const auto& spec = setup.data.info.spec;
     setup.task = choose_task(config, name_task(config, setup.weights, *kind, spec), setup.data.info);
     setup.kept_files = files_to_keep(setup.weights, setup.task, spec);

@@ -59,9 +59,9 @@ struct RunSetup {
   DataCollator collator{};  ///< of a program: it makes the batches of the data sets (collated()); null: they do so
 };
 
-/// A training.
+/// A training. `opened`: another one with the same data, which is then not opened again; null: none.
 /// @throws ConfigError, DataError, CheckpointError
-RunSetup prepare_training(RunConfig config, const LaunchInfo& launch, const Log& log);
+RunSetup prepare_training(RunConfig config, const LaunchInfo& launch, const Log& log, const RunSetup* opened = nullptr);
 /// An evaluation of these weights, or with `inputs` a prediction for these files and folders (data::open_files()).
 /// Options that matter only in a backward pass are reset: the run may have been on another device or in other pipeline
 /// stages. @throws ConfigError, DataError, CheckpointError

@@ -192,11 +192,13 @@ TEST(PlanCommand, SearchesForTheFastestLayoutThatFits) {
 TEST(PlanCommand, ARunTakesTheLayoutThatThePlanChoosesAndKeepsIt) {
   const SmallRun run(kLeaves + std::string("[parallel]\nplugin = \"auto\"\n"),
                      "epochs = 2\nmax_steps = 6\nglobal_batch = 8\nmicro_batch = \"auto\"\n");
-  const auto first = run.train(2, {"--set", "train.epochs=1", "--set", "train.max_steps=3"});
+  const auto first =
+      run.train(2, {"--set", "train.epochs=1", "--set", "train.max_steps=3", "--set", "run.machine=cpu"});
   ASSERT_EQ(first.code, 0) << first.err;
   EXPECT_EQ(count_of(first.out, "chosen by the plan: dp="), 1) << first.out;
   const auto stored = content_of(run.dir() + "/config.toml");
   EXPECT_EQ(count_of(stored, "plugin = \"hybrid_parallel\""), 1) << stored;
+  EXPECT_EQ(count_of(stored, "machine = \"cpu\""), 1) << "a name, and no path\n" << stored;
   const auto on = run.train(2, {"--set", "train.max_steps=6"});
   ASSERT_EQ(on.code, 0) << on.err;
   EXPECT_EQ(count_of(on.out, "chosen by the plan: as before"), 1) << on.out;
