@@ -1,6 +1,7 @@
 #include "core/train/report/operator_profile.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -10,17 +11,24 @@ OperatorProfile::OperatorProfile()
     : watch_(c10::kCPU, [this](const plan::SeenOperator& seen) {
         if (seen.work.kind == plan::Kind::view) return;
         const std::string name(seen.name.substr(std::min(seen.name.rfind(':') + 1, seen.name.size())));
-        auto& sum = sums_[name];
-        sum.kind = seen.work.kind;
-        sum.calls += 1;
-        sum.seconds += seen.seconds();
-        sum.bytes += seen.work.bytes;
-        sum.flops += seen.work.flops;
         spans_.push_back({name, seen.work, std::chrono::duration<double>(seen.begin - begun_).count(), seen.seconds()});
       }) {}
 
 nlohmann::json OperatorProfile::table(double steps) const {
-  std::vector<std::pair<std::string, Sum>> rows(sums_.begin(), sums_.end());
+  struct Sum {
+    plan::Kind kind{};
+    double calls = 0, seconds = 0, bytes = 0, flops = 0;
+  };
+  std::map<std::string, Sum> sums;
+  for (const auto& [name, work, begin, seconds] : spans_) {
+    auto& sum = sums[name];
+    sum.kind = work.kind;
+    sum.calls += 1;
+    sum.seconds += seconds;
+    sum.bytes += work.bytes;
+    sum.flops += work.flops;
+  }
+  std::vector<std::pair<std::string, Sum>> rows(sums.begin(), sums.end());
   std::stable_sort(rows.begin(), rows.end(),
                    [](const auto& a, const auto& b) { return a.second.seconds > b.second.seconds; });
   auto out = nlohmann::json::array();

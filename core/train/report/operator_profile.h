@@ -2,7 +2,6 @@
 #pragma once
 
 #include <chrono>
-#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
@@ -25,17 +24,12 @@ class OperatorProfile {
   [[nodiscard]] nlohmann::json spans() const;
 
  private:
-  struct Sum {
-    plan::Kind kind{};
-    double calls = 0, seconds = 0, bytes = 0, flops = 0;
-  };
   struct Span {
     std::string name;
     plan::Work work;
     double begin, seconds;  ///< since the profile's begin
   };
   std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
-  std::map<std::string, Sum> sums_;
   std::vector<Span> spans_;
   plan::OperatorWatch watch_;
 };
