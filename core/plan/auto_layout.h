@@ -15,7 +15,8 @@ struct AutoLayout {
 
 /// The file with what the plan chooses for these ranks (search.h), on the machine of [run] machine, or one estimated
 /// from data sheets. Keys of [train] that the file sets stay. A run folder that goes on keeps the choice that it has in
-/// config.toml, for as many ranks. Ranks on hosts that are alike choose alike. @throws ConfigError when no layout can run or fits
+/// config.toml, for as many ranks. Ranks on hosts that are alike choose alike. @throws ConfigError when no layout can
+/// run or fits
 AutoLayout with_auto_layout(train::RunConfig config, const LaunchInfo& info);
 
 }  // namespace trireme::plan
