@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -140,10 +141,11 @@ double process_begin() {
   if (end_of_name == std::string::npos) return now;
   std::istringstream fields(stat.substr(end_of_name + 1));
   for (int number = 3; number <= 22; ++number) fields >> field;
-  double up = 0;
-  std::ifstream("/proc/uptime") >> up;
-  const double age = up - std::strtod(field.c_str(), nullptr) / static_cast<double>(sysconf(_SC_CLK_TCK));
-  return fields && up > 0 && age >= 0 ? now - age : now;
+  timespec up{};
+  if (!fields || clock_gettime(CLOCK_BOOTTIME, &up) != 0) return now;
+  // The end of that tick: a process must not seem to begin before what another one wrote before it.
+  const double begun = (std::strtod(field.c_str(), nullptr) + 1) / static_cast<double>(sysconf(_SC_CLK_TCK));
+  return now - std::max(0.0, static_cast<double>(up.tv_sec) + 1e-9 * static_cast<double>(up.tv_nsec) - begun);
 }
 
 train::RunSetup check_for_ranks(train::RunConfig config, std::int64_t ranks) {
