@@ -232,6 +232,37 @@ TEST(PlanCommand, CheckFindsAPlanThatIsWrong) {
   EXPECT_EQ(count_of(table.out, "\nmedian of the errors"), 1) << table.out;
 }
 
+// The forecast runs the plugin's own code: a buffer that lives too long and a message that is sent twice cost what they
+// cost in the run. A plan that did not see them would be found.
+TEST(PlanCommand, PlantedWasteIsPlannedAndMeasuredAlike) {
+  const auto measured = [](const std::string& faults, bool is_planned) {
+    SCOPED_TRACE(faults);
+    const SmallRun run(kLeaves, "epochs = 1\nmax_steps = 3\nglobal_batch = 8\n");
+    auto sets_of = sets({"parallel.plugin=" TRIREME_PLANTED});
+    for (const auto* fault : {"keep", "twice", "hide"})
+      if (faults.find(fault) != faults.npos)
+        sets_of.insert(sets_of.end(), {"--set", std::string("plugin.planted.") + fault + "=true"});
+    train_well(run, 2, sets_of);
+    const auto check = run_process({TRIREME_COMMAND, "plan", "--check", run.dir(), "--json"});
+    EXPECT_EQ(check.code, 0) << check.err;
+    const auto row = nlohmann::json::parse(check.out).at(0);
+    for (const auto* number : {"peak_bytes", "sent_bytes"})
+      EXPECT_EQ(row.at(number).at("error") == 0, is_planned) << row.dump();
+    return row;
+  };
+  const auto of = [](const nlohmann::json& row, const char* number) {
+    return row.at(number).at("measured").get<double>();
+  };
+  const auto plain = measured("", true), kept = measured("keep", true), twice = measured("twice", true);
+  const double message = of(twice, "sent_bytes") - of(plain, "sent_bytes");  // a ring of 2 ranks sends all bytes, twice
+  EXPECT_GT(message, 0.9 * of(plain, "sent_bytes"));
+  EXPECT_EQ(of(kept, "sent_bytes"), of(plain, "sent_bytes"));
+  EXPECT_EQ(2 * (of(kept, "peak_bytes") - of(plain, "peak_bytes")), message);
+  const auto hidden = measured("keep,twice,hide", false);
+  EXPECT_LT(hidden.at("peak_bytes").at("error"), -0.05);
+  EXPECT_NEAR(hidden.at("sent_bytes").at("error"), -message / of(twice, "sent_bytes"), 1e-9);
+}
+
 TEST(PlanCommand, MeasuresThisMachineForAPlan) {
   const SmallRun run;
   const auto file = run.folder.path() + "/machine.toml";
