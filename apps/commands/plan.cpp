@@ -31,7 +31,9 @@ using nlohmann::json;
 
 struct Planned {
   std::string name;
-  plan::Forecast forecast{};  ///< with the problem of a layout that cannot run
+  plan::Forecast forecast{};       ///< with the problem of a layout that cannot run
+  std::optional<double> memory{};  ///< bytes that a rank has for tensors, if they are known
+  [[nodiscard]] bool fits() const { return static_cast<double>(forecast.memory.peak) <= *memory; }
 };
 
 /// "80GB", "24 GiB", "512MB" in bytes. @throws ConfigError
@@ -56,10 +58,7 @@ struct GivenMachine {
 GivenMachine given_machine(const PlanCommand& command) {
   GivenMachine out;
   if (!command.machine.empty()) out.machine = plan::Machine::load(command.machine);
-  if (!command.memory.empty())
-    out.memory = memory_size(command.memory);
-  else if (out.machine)
-    out.memory = out.machine->tensor_bytes();
+  if (!command.memory.empty()) out.memory = memory_size(command.memory);
   return out;
 }
 
@@ -79,6 +78,7 @@ Planned plan_one(const PlanCommand& command, const GivenMachine& given, const La
     auto config = layout == nullptr ? load_config(command.paths.front(), command.set)
                                     : load_with_layout(command.paths.front(), command.set, *layout);
     const auto machine = machine_to_plan(given, config);
+    out.memory = given.memory ? given.memory : machine.tensor_bytes();
     const auto launch = plan::planned_launch(machine, layout == nullptr ? command.ranks.value_or(1) : layout->ranks());
     tune_process(config, launch);
     out.forecast = plan::forecast(plan::prepare_to_plan(std::move(config), launch), machine);
@@ -89,7 +89,7 @@ Planned plan_one(const PlanCommand& command, const GivenMachine& given, const La
   return out;
 }
 
-json json_of(const Planned& planned, std::optional<double> memory) {
+json json_of(const Planned& planned) {
   const auto& of = planned.forecast;
   json out{{"name", planned.name}};
   if (!of.problem.empty()) {
@@ -115,7 +115,7 @@ json json_of(const Planned& planned, std::optional<double> memory) {
   for (const auto& [key, entry] : of.messages)
     out["messages"][key.first][key.second] = {
         {"calls", entry.calls}, {"payload_bytes", entry.payload_bytes}, {"wire_bytes", entry.wire_bytes}};
-  if (memory) out["fits"] = static_cast<double>(of.memory.peak) <= *memory;
+  if (planned.memory) out["fits"] = planned.fits();
   return out;
 }
 
@@ -123,7 +123,7 @@ using Rows = std::vector<std::vector<std::string>>;
 
 void print_times(const std::vector<Planned>& all) {
   Rows rows{{"step", ">ranks", ">ms", ">compute", ">communication", ">idle", ">data", ">samples/s"}};
-  for (const auto& [name, of] : all)
+  for (const auto& [name, of, memory] : all)
     if (of.problem.empty() && of.time.step > 0)
       rows.push_back({name, std::to_string(of.ranks), fmt::format("{:.1f}", 1e3 * of.time.step),
                       fmt::format("{:.1f}", 1e3 * of.time.compute), fmt::format("{:.1f}", 1e3 * of.time.communication),
@@ -132,17 +132,18 @@ void print_times(const std::vector<Planned>& all) {
   if (rows.size() > 1) put(text_table(rows) + "\n");
 }
 
-void print_memory(const std::vector<Planned>& all, std::optional<double> memory) {
+void print_memory(const std::vector<Planned>& all) {
   Rows rows{{"MiB of the fullest rank", ">weights", ">gradients", ">optimizer", ">average", ">gathered", ">activations",
              ">peak", ">on the host"}};
-  if (memory) rows.front().emplace_back("fits");
+  const bool has_limit = std::any_of(all.begin(), all.end(), [](const auto& each) { return each.memory.has_value(); });
+  if (has_limit) rows.front().emplace_back("fits");
   const auto mib = [](std::int64_t bytes) { return fmt::format("{:.1f}", static_cast<double>(bytes) / (1 << 20)); };
-  for (const auto& [name, of] : all) {
-    if (!of.problem.empty()) continue;
-    const auto& m = of.memory;
-    rows.push_back({name, mib(m.weights), mib(m.gradients), mib(m.optimizer), mib(m.average), mib(m.gathered),
+  for (const auto& each : all) {
+    if (!each.forecast.problem.empty()) continue;
+    const auto& m = each.forecast.memory;
+    rows.push_back({each.name, mib(m.weights), mib(m.gradients), mib(m.optimizer), mib(m.average), mib(m.gathered),
                     mib(m.activations), mib(m.peak), mib(m.host)});
-    if (memory) rows.back().emplace_back(static_cast<double>(m.peak) <= *memory ? "yes" : "no");
+    if (has_limit) rows.back().emplace_back(!each.memory ? "" : each.fits() ? "yes" : "no");
   }
   if (rows.size() > 1) put(text_table(rows) + "\n");
 }
@@ -154,7 +155,7 @@ void print_messages(const std::vector<Planned>& all) {
   Rows rows{{"MB sent in a step by all ranks", ">all"}};
   for (const auto& axis : axes) rows.front().push_back(">" + axis);
   const auto mb = [](double bytes) { return fmt::format("{:.3f}", bytes / 1e6); };
-  for (const auto& [name, of] : all) {
+  for (const auto& [name, of, memory] : all) {
     if (!of.problem.empty()) continue;
     auto& row = rows.emplace_back(std::vector<std::string>{name, mb(of.sent_bytes())});
     for (const auto& axis : axes) {
@@ -216,25 +217,26 @@ int search_layouts(const PlanCommand& command) {
     for (const auto& [key, all] : {std::pair{"fitting", &found.fitting}, {"too_large", &found.too_large}}) {
       out[key] = json::array();
       for (const auto& [settings, of] : *all) {
-        auto& row = out[key].emplace_back(json_of({plan::layout_text(settings), of}, memory));
+        auto& row = out[key].emplace_back(json_of({plan::layout_text(settings), of, memory}));
         row["settings"] = settings;
       }
     }
     put(json_text(out, 2) + "\n");
-    return 0;
+  } else {
+    print_candidates(found.fitting, "fastest layouts");
+    if (memory) print_candidates(found.too_large, fmt::format("needs more than {}", text::bytes(*memory)));
+    put(fitted(fmt::format("{} in {:.1f} s{}, with the rates of {} ({}).", text::quantity(found.forecasts, "forecast"),
+                           seconds.count(), found.is_complete ? "" : ", and not all layouts", machine.name,
+                           machine.estimated ? "estimated from data sheets" : "measured")) +
+        "\n");
   }
-  print_candidates(found.fitting, "fastest layouts");
-  if (memory) print_candidates(found.too_large, fmt::format("needs more than {}", text::bytes(*memory)));
-  put(fitted(fmt::format("{} in {:.1f} s{}, with the rates of {} ({}).", text::quantity(found.forecasts, "forecast"),
-                         seconds.count(), found.is_complete ? "" : ", and not all layouts", machine.name,
-                         machine.estimated ? "estimated from data sheets" : "measured")) +
-      "\n");
   if (found.fitting.empty() && !found.is_complete)
     throw ConfigError(fmt::format("no layout that fits was found in {}; allow more with --seconds, or more memory",
                                   text::quantity(command.seconds, "second")));
   if (found.fitting.empty()) throw ConfigError(plan::why_none(options, found));
-  put("The fastest, for the file, in place of its [parallel], [plugin.*] and these keys:\n\n" +
-      lines_of(found.fitting.front().settings));
+  if (!command.json)
+    put("The fastest, for the file, in place of its [parallel], [plugin.*] and these keys:\n\n" +
+        lines_of(found.fitting.front().settings));
   return 0;
 }
 
@@ -253,14 +255,14 @@ int run(const PlanCommand& command) {
   }
   if (command.json) {
     auto out = json::array();
-    for (const auto& each : all) out.push_back(json_of(each, given.memory));
+    for (const auto& each : all) out.push_back(json_of(each));
     put(json_text(out, 2) + "\n");
     return 0;
   }
   print_times(all);
-  print_memory(all, given.memory);
+  print_memory(all);
   print_messages(all);
-  for (const auto& [name, of] : all)
+  for (const auto& [name, of, memory] : all)
     if (!of.problem.empty()) put(fitted(fmt::format("{} cannot run: {}", name, of.problem)) + "\n");
   return 0;
 }

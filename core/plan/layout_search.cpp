@@ -59,6 +59,8 @@ SearchResult search_layouts(const train::RunConfig& config, const Machine& machi
                          ? prepare_to_plan(config, launch)
                          : prepare_to_plan(with_settings(config, {{"parallel.dp", "1"}}), planned_launch(machine, 1));
   options.global_batch = plain.batch.global;
+  options.recomputes = config.train.recompute;
+  options.sets_micro_batch = config.root.find("train", "micro_batch") != nullptr;
   options.keeps_microbatches = nn::has_batch_statistics(*plain.model.source().model);
   const double sample_seconds = machine.cores > 0 ? seconds_of_sample(*plain.data.train) : 0;
   return search(options, [&](const Settings& settings) {

@@ -27,7 +27,7 @@ train::RunConfig with_root(const train::RunConfig& config, config::Table root);
 train::RunConfig with_settings(const train::RunConfig& config, const Settings& settings);
 
 /// Forecasts layouts of the plugin hybrid_parallel, which has all that the others have. What depends on the training
-/// (global_batch, keeps_microbatches) is set in `options`; a layout that cannot run has the message of its error.
+/// is set in `options`; a layout that cannot run has the message of its error.
 /// @pre MetaKernels exist @throws ConfigError, DataError, CheckpointError for what is wrong in every layout
 SearchResult search_layouts(const train::RunConfig& config, const Machine& machine, SearchOptions options);
 

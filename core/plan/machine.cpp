@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -236,16 +237,21 @@ double Machine::seconds(const Work& work) const {
   return launch + work.flops / (part_of_products(compute, work) * product_rate(compute, work));
 }
 
-const LinkRates& Machine::link(const std::vector<int>& ranks) const {
-  const auto host = [&](int rank) { return rank / ranks_per_host; };
-  const bool one_host =
-      std::all_of(ranks.begin(), ranks.end(), [&](int rank) { return host(rank) == host(ranks.front()); });
-  return one_host ? inside : between;
+std::size_t Machine::hosts_of(const std::vector<int>& ranks) const {
+  std::set<std::int64_t> hosts;
+  for (const int rank : ranks) hosts.insert(rank / ranks_per_host);
+  return hosts.size();
 }
 
 double Machine::seconds(double bytes, int rounds, const std::vector<int>& ranks) const {
   if (!has_rates()) return 0;
-  return rounds * 1e-6 * link(ranks).latency_us + bytes / (1e9 * link(ranks).gb_per_s);
+  const auto count = static_cast<double>(ranks.size()), hosts = static_cast<double>(hosts_of(ranks));
+  double latency_us = (count - hosts) * inside.latency_us + (hosts - 1) * between.latency_us;
+  if (rounds > 1 && hosts > 1)
+    latency_us = std::min(latency_us, (count / hosts - 1) * inside.latency_us + std::log2(hosts) * between.latency_us);
+  double rate = inside.gb_per_s;
+  if (hosts > 1) rate = hosts == count ? between.gb_per_s : std::min(rate, count / hosts * between.gb_per_s);
+  return 1e-6 * rounds * latency_us + 1e-9 * bytes / rate;
 }
 
 double Machine::crowding_of(int ranks_on_host) const {
@@ -254,7 +260,7 @@ double Machine::crowding_of(int ranks_on_host) const {
 }
 
 double Machine::skew(double seconds, const std::vector<int>& ranks) const {
-  return std::sqrt(1e-6 * link(ranks).jitter_us * seconds);
+  return std::sqrt(1e-6 * (hosts_of(ranks) > 1 ? between : inside).jitter_us * seconds);
 }
 
 }  // namespace trireme::plan

@@ -9,14 +9,18 @@
 //   tflops_bf16 = [1, 90, 600]
 //   mb = [0.1, 1, 10]          # sizes of the tensors that an operator reads and writes, and the rate at each
 //   copy_gb_per_s = [300, 1500, 2800]
-//   [inside]  latency_us = 15  gb_per_s = 350     # between the ranks of a host
-//   [between] latency_us = 25  gb_per_s = 45      # between hosts
+//   [inside]  latency_us = 3  gb_per_s = 350      # between the ranks of a host
+//   [between] latency_us = 8  gb_per_s = 45       # of each rank to those of other hosts
 //
 // An operator takes  launch + FLOPs / rate of its dtype,  or without products  launch + bytes / rate of its kind. The
 // size of a product of matrices m x k and k x n is  3 / (1/m + 1/k + 1/n),  which is m if they are square: thin
-// matrices are slow however long they are. What is smaller than the smallest tensor takes as long as that. A collective
-// of N ranks by the ring algorithm  rounds x latency + bytes that a rank sends / rate,  with N - 1 rounds, and twice as
-// many for an all-reduce (Thakur et al., "Optimization of Collective Communication Operations in MPICH", 2005).
+// matrices are slow however long they are. What is smaller than the smallest tensor takes as long as that.
+//
+// A collective goes around a ring of its N ranks, an all-reduce twice: each rank sends its bytes to the next one, and
+// N - 1 hops take a latency, inside or between hosts (Thakur et al., "Optimization of Collective Communication
+// Operations in MPICH", 2005). On several hosts there are as many rings at once as ranks on a host, each with its own
+// link between the hosts; short all-reduces use trees instead, whose hops between H hosts are log2 H (NCCL's model of
+// itself, src/graph/tuning.cc of NCCL 2.12).
 #pragma once
 
 #include <c10/core/DeviceType.h>
@@ -122,7 +126,7 @@ struct Machine {
   /// Without rates nothing takes time.
   [[nodiscard]] bool has_rates() const { return !compute.tflops_fp32.empty(); }
   [[nodiscard]] double seconds(const Work& work) const;
-  /// Of a collective in which a rank sends `bytes` in `rounds` rounds to neighbours; `ranks`: world ranks.
+  /// Of a collective that goes `rounds` times around the ring of these world ranks, in which each sends `bytes`.
   [[nodiscard]] double seconds(double bytes, int rounds, const std::vector<int>& ranks) const;
   /// What operators take with so many ranks on a host, beside the rates.
   [[nodiscard]] double crowding_of(int ranks_on_host) const;
@@ -130,7 +134,8 @@ struct Machine {
   [[nodiscard]] double skew(double seconds, const std::vector<int>& ranks) const;
 
  private:
-  [[nodiscard]] const LinkRates& link(const std::vector<int>& ranks) const;
+  /// On how many hosts these world ranks are.
+  [[nodiscard]] std::size_t hosts_of(const std::vector<int>& ranks) const;
 };
 
 }  // namespace trireme::plan

@@ -89,52 +89,52 @@ class PlannedBackend final : public c10d::Backend {
   const std::string getBackendName() const override { return "planned"; }
 
   WorkPtr broadcast(Tensors& tensors, const c10d::BroadcastOptions& /*options*/) override {
-    return collective(bytes_of(tensors), size_ - 1);
+    return collective(bytes_of(tensors));
   }
   WorkPtr allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
     add_up(tensors, options.reduceOp);
-    return collective(2 * ring() * bytes_of(tensors), 2 * (size_ - 1));
+    return collective(2 * ring() * bytes_of(tensors), 2);
   }
   WorkPtr reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
     add_up(tensors, options.reduceOp);
-    return collective(ring() * bytes_of(tensors), size_ - 1);
+    return collective(ring() * bytes_of(tensors));
   }
   WorkPtr allgather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& /*o*/) override {
     for (auto& output : outputs.front()) copy(output, inputs.front());
-    return collective(ring() * bytes_of(outputs.front()), size_ - 1);
+    return collective(ring() * bytes_of(outputs.front()));
   }
   WorkPtr _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& /*options*/) override {
     if (!output.is_meta() && output.numel() > 0)
       output.view({size_, -1}).copy_(input.reshape({1, -1}).expand({size_, input.numel()}));
-    return collective(ring() * bytes_of({output}), size_ - 1);
+    return collective(ring() * bytes_of({output}));
   }
   WorkPtr reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                          const c10d::ReduceScatterOptions& options) override {
     copy(outputs.front(), inputs.front()[static_cast<std::size_t>(rank_)]);
     add_up(outputs, options.reduceOp);
-    return collective(ring() * bytes_of(inputs.front()), size_ - 1);
+    return collective(ring() * bytes_of(inputs.front()));
   }
   WorkPtr _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                const c10d::ReduceScatterOptions& options) override {
     copy(output, input.view({size_, -1})[rank_].view(output.sizes()));
     Tensors outputs{output};
     add_up(outputs, options.reduceOp);
-    return collective(ring() * bytes_of({input}), size_ - 1);
+    return collective(ring() * bytes_of({input}));
   }
   WorkPtr gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& /*options*/) override {
     if (!outputs.empty())
       for (auto& output : outputs.front()) copy(output, inputs.front());
-    return collective(bytes_of(inputs), size_ - 1);
+    return collective(bytes_of(inputs));
   }
   WorkPtr scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& /*options*/) override {
     if (!inputs.empty()) copy(outputs.front(), inputs.front()[static_cast<std::size_t>(rank_)]);
-    return collective(bytes_of(outputs), size_ - 1);
+    return collective(bytes_of(outputs));
   }
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& /*options*/) override {
     for (std::size_t i = 0; i < outputs.size(); ++i) copy(outputs[i], inputs[i]);
-    return collective(ring() * bytes_of(inputs), size_ - 1);
+    return direct(ring() * bytes_of(inputs));
   }
-  WorkPtr barrier(const c10d::BarrierOptions& /*options*/) override { return collective(0, size_ - 1); }
+  WorkPtr barrier(const c10d::BarrierOptions& /*options*/) override { return collective(0); }
 
   WorkPtr send(Tensors& tensors, int peer, int tag) override {
     const auto& tensor = tensors.front();
@@ -147,7 +147,8 @@ class PlannedBackend final : public c10d::Backend {
   }
   WorkPtr recv(Tensors& tensors, int peer, int tag) override {
     const auto tensor = tensors.front();
-    if (!mail_.has(world_rank(peer))) return collective(bytes_of(tensors), 1);
+    if (!mail_.has(world_rank(peer)))
+      return next(machine_.seconds(bytes_of(tensors), 1, {world_rank(rank_), world_rank(peer)}));
     const auto channel = fmt::format("{} {}", channel_, tag);
     const auto number = received_[{peer, channel}]++;
     return c10::make_intrusive<PlannedWork>([this, tensor, peer, channel, number, self = self_()] {
@@ -171,11 +172,14 @@ class PlannedBackend final : public c10d::Backend {
     for (const auto& tensor : tensors)
       if (!tensor.is_meta() && op == c10d::ReduceOp::SUM) tensor.mul_(size_);
   }
+  WorkPtr collective(double bytes, int rounds = 1) { return next(machine_.seconds(bytes, rounds, ranks_)); }
+  /// Each rank sends to each, the farthest one included.
+  WorkPtr direct(double bytes) { return next(machine_.seconds(bytes, size_ - 1, {ranks_.front(), ranks_.back()})); }
   /// One operation of the group after another.
-  WorkPtr collective(double bytes, int rounds) {
+  WorkPtr next(double seconds) {
     const double arrived = clock_.now + machine_.skew(clock_.now - clock_.met, ranks_);
     clock_.met = clock_.now;
-    const double end = busy_until_ = std::max(busy_until_, arrived) + machine_.seconds(bytes, rounds, ranks_);
+    const double end = busy_until_ = std::max(busy_until_, arrived) + seconds;
     return c10::make_intrusive<PlannedWork>([this, end, self = self_()] { clock_.wait(0, end); });
   }
 

@@ -18,10 +18,13 @@ constexpr const char* kZero = "parallel.zero";
 constexpr const char* kMicroBatch = "train.micro_batch";
 constexpr const char* kRecompute = "train.recompute";
 constexpr const char* kOffload = "plugin.hybrid_parallel.cpu_offload";
+constexpr double kPartForDivisions = 0.7;  ///< of the limits; the rest improves the fastest
+constexpr double kSlow = 1.25;             ///< times the fastest
 
 /// How the ranks are divided.
 struct Sizes {
   std::int64_t dp = 1, pp = 1, sp = 1, tp = 1;
+  auto operator<=>(const Sizes&) const = default;
 };
 
 /// All products of four sizes, those that split the model least first.
@@ -72,25 +75,45 @@ class Searching {
     if (options_.keeps_layout) {
       try_microbatches();
     } else {
-      for (const auto& sizes : all_sizes(options_.ranks))
-        if (!options_.keeps_microbatches || sizes.pp == 1) try_layout(sizes);
+      for (const auto& sizes : all_sizes(options_.ranks)) {
+        if (options_.keeps_microbatches && sizes.pp > 1) continue;
+        if (is_over(kPartForDivisions)) break;
+        if (splits_a_slow_one(sizes))
+          slow_.insert(sizes);
+        else
+          try_layout(sizes);
+      }
       refine_fastest();
     }
     SearchResult out{.fitting = fitting(),
                      .too_large = std::move(too_large_),
                      .problem = problem_,
                      .forecasts = forecasts_,
-                     .is_complete = !is_over_};
+                     .is_complete = is_complete_};
     std::stable_sort(out.too_large.begin(), out.too_large.end(),
                      [](const auto& a, const auto& b) { return a.forecast.memory.peak < b.forecast.memory.peak; });
     return out;
   }
 
  private:
-  [[nodiscard]] bool is_over() {
+  /// Whether this part of both limits is used.
+  [[nodiscard]] bool is_over(double part = 1) {
     const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begun_;
-    is_over_ = is_over_ || forecasts_ >= options_.most_forecasts || spent.count() >= options_.most_seconds;
-    return is_over_;
+    const bool is_over = forecasts_ >= part * options_.most_forecasts || spent.count() >= part * options_.most_seconds;
+    is_complete_ = is_complete_ && !is_over;
+    return is_over;
+  }
+  /// Whether it is a slow division that fits, with one of the axes that split the model longer.
+  [[nodiscard]] bool splits_a_slow_one(const Sizes& of) const {
+    for (auto size : {&Sizes::pp, &Sizes::sp, &Sizes::tp})
+      for (std::int64_t by = 2; by <= of.*size; ++by) {
+        if (of.*size % by != 0) continue;
+        auto less = of;
+        less.*size /= by;
+        less.dp *= by;
+        if (slow_.contains(less)) return true;
+      }
+    return false;
   }
   [[nodiscard]] bool fits(const Forecast& of) const {
     return of.problem.empty() && static_cast<double>(of.memory.peak) <= options_.memory;
@@ -152,7 +175,7 @@ class Searching {
     if (sizes.dp > 1) add(for_state, kOffload, "true");
     auto micro = found->micro_batch;
     for (int halved = 0; micro > 1 || halved <= 2; ++halved) {
-      if (halved == 2) add(for_activations, kRecompute, "true");
+      if (halved == 2 && !options_.recomputes) add(for_activations, kRecompute, "true");
       if (micro > 1) add(for_activations, kMicroBatch, std::to_string(micro = (micro + 1) / 2));
     }
     auto smallest = *found;
@@ -164,13 +187,20 @@ class Searching {
       auto& means = by_state ? for_state : for_activations;
       const auto next = changed(settings, means.front());
       means.pop_front();
-      if (is_over()) break;
+      if (is_over()) return;
       const auto* with_means = forecast(next);
       if (with_means == nullptr || with_means->memory.peak > smallest.memory.peak) continue;
       settings = next;
       smallest = *with_means;
     }
-    if (!fits(smallest)) too_large_.push_back({settings, smallest});
+    if (!fits(smallest)) {
+      too_large_.push_back({settings, smallest});
+      return;
+    }
+    fastest_ = std::min(fastest_, smallest.time.step);
+    // One that has to recompute or to offload can become faster when it is split more.
+    const bool has_room = settings.size() == settings_of(sizes).size() + settings.count(kZero);
+    if (has_room && smallest.time.step > kSlow * fastest_) slow_.insert(sizes);
   }
 
   /// The other values of one key after another.
@@ -184,10 +214,13 @@ class Searching {
     };
     const auto dp = *text::integer(settings.at("parallel.dp")), micro = found.micro_batch;
     std::vector<std::string> sizes;
-    if (2 * micro <= options_.global_batch / dp) sizes.push_back(std::to_string(2 * micro));
+    const auto share = options_.global_batch / dp;
+    const bool is_whole = !has("parallel.pp") && 2 * micro >= share;  // which is what it is without the key
+    if (2 * micro <= share) sizes.push_back(is_whole && !options_.sets_micro_batch ? "" : std::to_string(2 * micro));
     if (micro > 1) sizes.push_back(std::to_string((micro + 1) / 2));
     of_key(kMicroBatch, sizes);
-    of_key(kRecompute, {has(kRecompute) ? "" : "true"});
+    const bool recomputes = has(kRecompute) ? settings.at(kRecompute) == "true" : options_.recomputes;
+    of_key(kRecompute, {recomputes == options_.recomputes ? (recomputes ? "false" : "true") : ""});
     if (dp > 1) {
       keys.push_back({{{kZero, ""}, {kOffload, ""}}});
       for (const auto* zero : {"1", "2", "3"}) keys.back().push_back({{kZero, zero}});
@@ -252,9 +285,11 @@ class Searching {
   std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
   std::map<Settings, Forecast> known_;  ///< nodes, to which pointers stay valid
   std::vector<Candidate> too_large_;
+  std::set<Sizes> slow_;  ///< what splits these more is not tried
+  double fastest_ = std::numeric_limits<double>::infinity();
   std::string problem_;
   int forecasts_ = 0;
-  bool is_over_ = false;
+  bool is_complete_ = true;
 };
 
 }  // namespace

@@ -2,7 +2,8 @@
 // are forecast (forecast.h), not run. What a run computes stays that of its file: the global batch, the seed, the
 // precision, the loss.
 //
-//   1  every way to write the ranks as dp x pp x sp x tp, those that split the model least first
+//   1  every way to write the ranks as dp x pp x sp x tp, those that split the model least first; not those that split
+//      more what fits and is slow already
 //   2  of a layout that does not fit: what makes it fit, from the cheapest means to the dearest (smaller microbatches,
 //      ZeRO, recomputation, offloaded optimizer state)
 //   3  of the fastest layouts: one key after another gets the value that makes the step fastest (ZeRO stage, schedule,
@@ -38,6 +39,7 @@ struct SearchOptions {
   std::set<std::string> fixed{};                            ///< keys of [train] that keep the file's value
   bool keeps_layout = false;                                ///< only the size of the microbatches is chosen
   std::int64_t global_batch = 1;
+  bool recomputes = false, sets_micro_batch = false;  ///< in the file
   /// Batch norms compute the statistics of a microbatch: other microbatches would train another model.
   bool keeps_microbatches = false;
   int most_forecasts = std::numeric_limits<int>::max();

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/plan/known_machines.h"
@@ -55,8 +56,23 @@ TEST(Machine, SmallTensorsTakeAsLongAsTheSmallestThatWereMeasured) {
 
 TEST(Machine, MessagesTakeTheLinkOfTheirRanks) {
   const auto machine = simple();
-  EXPECT_NEAR(machine.seconds(1e6, 2, {0, 3}), 10e-6 + 1e-4, 1e-12);
-  EXPECT_NEAR(machine.seconds(1e6, 2, {0, 4}), 100e-6 + 1e-3, 1e-12);
+  const struct {
+    int rounds;
+    std::vector<int> ranks;
+    double microseconds, gb_per_s;
+  } rows[] = {
+      {2, {0, 3}, 2 * 5, 10},
+      {1, {0, 1, 2, 3}, 3 * 5, 10},
+      {2, {0, 4}, 2 * 50, 1},
+      {1, {0, 4, 8, 12}, 3 * 50, 1},
+      {2, {0, 4, 8, 12}, 2 * 2 * 50, 1},  // a tree
+      {1, {0, 1, 4, 5}, 2 * 5 + 50, 2},   // a ring for each rank of a host
+      {1, {0, 1, 2, 3, 4, 5, 6, 7}, 6 * 5 + 50, 4},
+      {2, {0, 1, 2, 3, 4, 5, 6, 7}, 2 * (3 * 5 + 50), 4},
+  };
+  for (const auto& row : rows)
+    EXPECT_NEAR(machine.seconds(1e6, row.rounds, row.ranks), 1e-6 * row.microseconds + 1e-3 / row.gb_per_s, 1e-12)
+        << row.rounds << " " << row.ranks.size() << " " << row.ranks[1];
   EXPECT_NEAR(machine.skew(0.01, {0, 1}), std::sqrt(4e-6 * 0.01), 1e-12);
   EXPECT_EQ(machine.skew(0.01, {0, 4}), 0);
   EXPECT_NEAR(machine.crowding_of(1), 1 / 1.5, 1e-12);

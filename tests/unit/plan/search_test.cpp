@@ -154,11 +154,41 @@ TEST(Search, ChangesNeitherFixedKeysNorBatchStatistics) {
 }
 
 TEST(Search, EndsAtItsLimitWithWhatItHas) {
+  for (const int most : {3, 10}) {
+    MadeUp made_up;
+    const auto result = searched(made_up, {.most_forecasts = most});
+    EXPECT_EQ(result.forecasts, most);
+    EXPECT_FALSE(result.is_complete);
+    EXPECT_EQ(best_of(result), "dp=8");
+    const bool improves = std::any_of(made_up.asked.begin(), made_up.asked.end(),
+                                      [](const auto& settings) { return settings.contains("train.micro_batch"); });
+    EXPECT_EQ(improves, most == 10) << "a part of the limit is left for the fastest of the divisions";
+  }
+}
+
+TEST(Search, SplitsNoFurtherWhatIsSlowAlready) {
+  const auto asked = [](const MadeUp& made_up, const char* key, const char* size) {
+    return std::any_of(made_up.asked.begin(), made_up.asked.end(),
+                       [&](const auto& settings) { return settings.contains(key) && settings.at(key) == size; });
+  };
+  MadeUp slow{.tp_cost = 50};
+  EXPECT_TRUE(searched(slow, {}).is_complete);
+  EXPECT_TRUE(asked(slow, "parallel.tp", "2") && asked(slow, "parallel.pp", "8"));
+  EXPECT_FALSE(asked(slow, "parallel.tp", "4") || asked(slow, "parallel.sp", "4"));
+  MadeUp large{.weights = 400, .tp_cost = 50};  // does not fit without means that cost time
+  searched(large, {.memory = 210});
+  EXPECT_TRUE(asked(large, "parallel.tp", "4"));
+}
+
+TEST(Search, TurnsOffWhatTheFileSetsAndDoesNotNeed) {
   MadeUp made_up;
-  const auto result = searched(made_up, {.most_forecasts = 3});
-  EXPECT_EQ(result.forecasts, 3);
-  EXPECT_FALSE(result.is_complete);
-  EXPECT_EQ(best_of(result), "dp=8");
+  searched(made_up, {.recomputes = true, .sets_micro_batch = true});
+  const auto asked = [&](const char* key, const char* value) {
+    return std::count_if(made_up.asked.begin(), made_up.asked.end(),
+                         [&](const auto& settings) { return settings.contains(key) && settings.at(key) == value; });
+  };
+  EXPECT_GT(asked("train.recompute", "false"), 0);
+  EXPECT_EQ(asked("train.recompute", "true"), 0);
 }
 
 TEST(Search, WritesLayoutsAsTheCommandTakesThem) {
