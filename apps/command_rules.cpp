@@ -145,6 +145,9 @@ BenchCommand finish_bench(CLI::App& app, const BenchCommand& bench) {
   if (bench.machine.empty() == bench.config.empty())
     refuse(app, bench.machine.empty() ? "CONFIG is missing: the TOML file whose steps to measure"
                                       : "--machine measures the machine alone; remove CONFIG");
+  if (!bench.machine.empty() && !text::is_path(bench.machine, ".toml"))
+    refuse(app, fmt::format("--machine {}: expected the path of a file to write, with a slash or named .toml",
+                            bench.machine));
   if (!bench.profile.empty() && !bench.machine.empty())
     refuse(app, "--profile measures the operators of CONFIG's steps, not the machine; remove --machine");
   return bench;

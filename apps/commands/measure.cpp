@@ -37,19 +37,25 @@ int measure_this_machine(const MeasureCommand& command) {
 
 int run(const MeasureCommand& command) {
   if (command.config.empty()) return measure_this_machine(command);
+  std::optional<train::RunConfig> config;
   std::optional<train::RunSetup> setup;
+  const auto prepare = [&](const LaunchInfo& info) {
+    setup = train::prepare_training(*std::move(config), info, Log(info.rank));
+  };
   return run_on_ranks(
       [&](const LaunchInfo& info) {
-        auto config = command.layout.empty()
-                          ? load_config(command.config, command.set)
-                          : load_with_layout(command.config, command.set, parse_layout(command.layout));
-        const auto options = world_options(config);
-        tune_process(config, info);
-        config = plan::with_auto_layout(std::move(config), info).config;
-        setup = train::prepare_training(std::move(config), info, Log(info.rank));
+        config = command.layout.empty() ? load_config(command.config, command.set)
+                                        : load_with_layout(command.config, command.set, parse_layout(command.layout));
+        const auto options = world_options(*config);
+        tune_process(*config, info);
+        if (!plan::is_auto(*config)) prepare(info);
         return options;
       },
       [&](comm::World& world) {
+        if (!setup) {
+          config = plan::with_auto_layout(*config, world, Log(world.rank())).config;
+          prepare(world.info());
+        }
         if (command.profile && !world.device().is_cpu())
           throw ConfigError("--profile measures operators of CPU ranks, but these ranks use GPUs; remove it");
         const auto found =

@@ -81,7 +81,7 @@ Planned plan_one(const PlanCommand& command, const GivenMachine& given, const La
     out.memory = given.memory ? given.memory : machine.tensor_bytes();
     const auto launch = plan::planned_launch(machine, layout == nullptr ? command.ranks.value_or(1) : layout->ranks());
     tune_process(config, launch);
-    out.forecast = plan::forecast(plan::prepare_to_plan(std::move(config), launch), machine);
+    out.forecast = plan::forecast(plan::prepare_to_plan(std::move(config), machine, launch), machine);
   } catch (const std::exception&) {
     if (layout == nullptr) throw;
     out.forecast.problem = verdict_on(std::current_exception()).message;
@@ -205,6 +205,9 @@ int search_layouts(const PlanCommand& command) {
   if (memory) options.memory = *memory;
   for (const auto& [key, entry] : config::section_of(config.root, "train").entries)
     if (entry.origin.line == 0) options.fixed.insert("train." + key);  // of --set
+  auto set = config.root;
+  std::erase_if(set.tables["parallel"].entries, [](const auto& each) { return each.second.origin.line != 0; });
+  options.given = plan::set_in_parallel(set);
   tune_process(config, plan::planned_launch(machine, options.ranks));
   const auto begun = std::chrono::steady_clock::now();
   const auto found = plan::search_layouts(config, machine, options);
@@ -253,18 +256,21 @@ int run(const PlanCommand& command) {
   } else {
     for (const auto& layout : parse_layouts(command.layouts)) all.push_back(plan_one(command, given, &layout));
   }
+  const bool one_runs =
+      std::any_of(all.begin(), all.end(), [](const auto& each) { return each.forecast.problem.empty(); });
+  const int code = one_runs ? 0 : static_cast<int>(ExitCode::config);
   if (command.json) {
     auto out = json::array();
     for (const auto& each : all) out.push_back(json_of(each));
     put(json_text(out, 2) + "\n");
-    return 0;
+    return code;
   }
   print_times(all);
   print_memory(all);
   print_messages(all);
   for (const auto& [name, of, memory] : all)
     if (!of.problem.empty()) put(fitted(fmt::format("{} cannot run: {}", name, of.problem)) + "\n");
-  return 0;
+  return code;
 }
 
 }  // namespace trireme::apps

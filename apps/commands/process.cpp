@@ -152,8 +152,7 @@ train::RunSetup check_for_ranks(train::RunConfig config, std::int64_t ranks) {
   const auto size = static_cast<int>(ranks);
   const Log silent(/*rank=*/1);  // the ranks will print notes and warnings
   const LaunchInfo info{.size = size, .local_size = size};
-  config = plan::with_auto_layout(std::move(config), info).config;
-  return train::prepare_training(std::move(config), info, silent);
+  return train::prepare_training(plan::without_search(std::move(config), size), info, silent);
 }
 
 }  // namespace trireme::apps

@@ -97,24 +97,31 @@ int run(const TrainCommand& command) {
     train::check_run(check_for_ranks(load(command), command.ranks.value_or(1)));
     return 0;
   }
+  std::optional<train::RunConfig> config;
   std::optional<train::RunSetup> setup;
+  const auto prepare = [&](const LaunchInfo& info) {
+    const auto file = config->run.rank_logs ? std::make_shared<LogFile>() : nullptr;
+    setup = train::prepare_training(*std::move(config), info, Log(info.rank, stderr, file));
+    setup->began = process_begin();
+    // Without our launcher, rank 0 must not end before the others can learn why.
+    if (info.rank == 0 && is_rank_of_command()) train::check_run(*setup);
+  };
   int stopped = 0;
   const int failed = run_on_ranks(
       [&](const LaunchInfo& info) {
-        auto config = load(command);
-        const auto options = world_options(config);
-        tune_process(config, info);
-        auto chosen = plan::with_auto_layout(std::move(config), info);
-        config = std::move(chosen.config);
-        const auto file = config.run.rank_logs ? std::make_shared<LogFile>() : nullptr;
-        setup = train::prepare_training(std::move(config), info, Log(info.rank, stderr, file));
-        setup->planned = std::move(chosen.said);
-        setup->began = process_begin();
-        // Without our launcher, rank 0 must not end before the others can learn why.
-        if (info.rank == 0 && is_rank_of_command()) train::check_run(*setup);
+        config = load(command);
+        const auto options = world_options(*config);
+        tune_process(*config, info);
+        if (!plan::is_auto(*config)) prepare(info);
         return options;
       },
       [&](comm::World& world) {
+        if (!setup) {
+          auto chosen = plan::with_auto_layout(*config, world, Log(world.rank()));
+          config = std::move(chosen.config);
+          prepare(world.info());
+          setup->planned = std::move(chosen.said);
+        }
         check_same_settings(world, command.timeline ? "train --timeline" : "train", *setup);
         if (setup->config.run.memory_mb > 0 && !world.device().is_cpu())
           config::fail(setup->config.root.table("run"), "memory_mb",

@@ -223,8 +223,12 @@ void print_operators(const std::vector<json>& results) {
   }
 }
 
-[[noreturn]] void refuse_profile(const std::string& path) {
-  throw ConfigError(fmt::format("--profile {}: {}; choose another file", path, std::strerror(errno)));
+[[noreturn]] void refuse_file(const char* option, const std::string& path) {
+  throw ConfigError(fmt::format("{} {}: {}; choose another file", option, path, std::strerror(errno)));
+}
+/// Before anything is measured. @throws ConfigError
+void check_writable(const char* option, const std::string& path) {
+  if (!std::ofstream(path, std::ios::app)) refuse_file(option, path);
 }
 
 /// Writes the operators of rank 0 in each candidate, one process of the trace for each, and takes them out of the
@@ -245,13 +249,14 @@ void write_trace(std::vector<json>& results, const std::string& path) {
   std::ofstream file(path);
   file << json_text(json{{"traceEvents", std::move(events)}}) << "\n";
   file.close();
-  if (!file) refuse_profile(path);
+  if (!file) refuse_file("--profile", path);
 }
 
 }  // namespace
 
 /// Writes the rates of this machine to the user's file.
 static int measure_machine(const BenchCommand& command) {
+  check_writable("--machine", command.machine);
   Supervisor supervisor;
   return run_ranks(supervisor, command.ranks.value_or(1), /*threads=*/0,
                    {"measure", "--into", command.machine, "--seconds", std::to_string(command.seconds)})
@@ -260,7 +265,7 @@ static int measure_machine(const BenchCommand& command) {
 
 int bench(const BenchCommand& command) {
   if (!command.machine.empty()) return measure_machine(command);
-  if (!command.profile.empty() && !std::ofstream(command.profile, std::ios::app)) refuse_profile(command.profile);
+  if (!command.profile.empty()) check_writable("--profile", command.profile);
   const auto users_environment = whole_environment();  // before that of the worker is prepared
   auto candidates = candidates_of(command);
   Supervisor supervisor;

@@ -3,12 +3,17 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/json_parse.h"
+#include "core/base/json_text.h"
 #include "core/base/text.h"
+#include "core/comm/host_values.h"
 #include "core/comm/mesh.h"
+#include "core/config/table.h"
 #include "core/plan/layout_search.h"
 #include "core/plan/meta_kernels.h"
 #include "core/resume/resume_point.h"
@@ -17,9 +22,11 @@
 namespace trireme::plan {
 namespace {
 
-constexpr const char* kSections[] = {"parallel", "plugin"};
+constexpr double kMostSeconds = 10;  ///< of a search, while all ranks wait
 
-/// The plugin and its axes: "torch_ddp 2 = dp 2".
+bool chooses_layout(const train::RunConfig& config) { return config.parallel.plugin == train::kAuto; }
+
+/// The plugin and its axes: "torch_ddp dp 2".
 std::string layout_of(train::RunConfig config, int ranks) {
   const auto plugin = train::configured_plugin(config);
   const auto axes = plugin->axes(ranks);
@@ -29,69 +36,113 @@ std::string layout_of(train::RunConfig config, int ranks) {
   return out;
 }
 
-/// The choice of the run that is in this folder. Unset if there is none, or if it was for other ranks or, with a layout
-/// of the user's, for another one.
-std::optional<train::RunConfig> kept_choice(const train::RunConfig& config, bool chooses_layout, int ranks) {
+/// Whether this layout is for so many ranks, and has what the user's file sets in [parallel]. Of its keys only the
+/// sizes can be compared with a config.toml.
+bool serves(train::RunConfig layout, const Settings& given, int ranks) {
+  const auto plugin = train::configured_plugin(layout);
+  auto wanted = given;
+  for (const auto& axis : plugin->axes(ranks))
+    if (const auto at = wanted.find("parallel." + axis.kind.name); at != wanted.end()) {
+      if (at->second != std::to_string(axis.size)) return false;
+      wanted.erase(at);
+    }
+  return wanted.empty() && layout.parallel.sizes.at("dp") == train::data_parallel_size(*plugin, ranks);
+}
+
+/// The choice of the run that is in this folder. Unset if there is none, or if it was for other ranks or another layout
+/// of the user's.
+std::optional<Settings> kept_choice(const train::RunConfig& config, int ranks) {
   const auto path = config.run.dir + "/config.toml";
   std::error_code none;
   if (config.run.resume == train::kResumeNever || !std::filesystem::exists(path, none)) return std::nullopt;
   try {
     const auto stored = config::parse_file(path);
-    const auto adopt = [&](config::Table& root, const char* key) {
-      if (const auto* entry = stored.find("train", key); entry != nullptr && root.find("train", key) == nullptr)
-        root.tables["train"].entries[key] = *entry;
+    Settings layout, of_train;
+    const auto add = [&](const std::string& section, const config::Table& table) {
+      for (const auto& [key, entry] : table.entries) layout[section + "." + key] = config::to_toml(entry.value);
     };
-    auto root = config.root;
-    for (const auto* name : kSections) {
-      root.tables.erase(name);
-      if (const auto* section = stored.table(name)) root.tables[name] = *section;
+    add("parallel", config::section_of(stored, "parallel"));
+    if (const auto* plugins = stored.table("plugin"))
+      for (const auto& [name, section] : plugins->tables) add("plugin." + name, section);
+    for (const auto* key : {"micro_batch", "recompute"})
+      if (const auto* entry = stored.find("train", key); entry != nullptr && config.root.find("train", key) == nullptr)
+        of_train[std::string("train.") + key] = config::to_toml(entry->value);
+    const auto as_stored = with_settings(config, layout);
+    if (!chooses_layout(config)) {
+      if (layout_of(as_stored, ranks) != layout_of(config, ranks)) return std::nullopt;
+      of_train.erase("train.recompute");
+      return of_train;
     }
-    adopt(root, "micro_batch");
-    adopt(root, "recompute");
-    auto kept = with_root(config, std::move(root));
-    const auto layout = layout_of(kept, ranks);
-    if (chooses_layout) return kept;
-    if (layout != layout_of(config, ranks)) return std::nullopt;
-    auto own = config.root;
-    adopt(own, "micro_batch");
-    return with_root(config, std::move(own));
+    if (!serves(as_stored, set_in_parallel(config.root), ranks)) return std::nullopt;
+    layout.merge(of_train);
+    return layout;
   } catch (const ConfigError&) {
     return std::nullopt;
   }
 }
 
-}  // namespace
+struct Choice {
+  Settings settings{};
+  std::string said{}, problem{};
+};
 
-AutoLayout with_auto_layout(train::RunConfig config, const LaunchInfo& info) {
-  const bool chooses_layout = config.parallel.plugin == train::kAuto;
-  if (!chooses_layout && !config.auto_micro_batch) return {std::move(config)};
-  if (auto kept = kept_choice(config, chooses_layout, info.size)) return {*std::move(kept), "as before"};
+Choice choose(const train::RunConfig& config, const LaunchInfo& info, const Log& log) {
+  if (auto kept = kept_choice(config, info.size)) return {*std::move(kept), "as before"};
+  const bool layout = chooses_layout(config);
+  log.note("searching for the fastest {} of {}, for at most {} seconds", layout ? "layout" : "microbatches",
+           text::quantity(info.size, "rank"), kMostSeconds);
   const MetaKernels kernels;
   auto machine = machine_of(config);
   machine.ranks_per_host = info.local_size;
-  machine.cores = 0;                   // ranks would not measure the same time for a sample
-  constexpr int kMostForecasts = 100;  // a number, and not a time, so that all ranks choose alike
-  SearchOptions options{.ranks = info.size, .keeps_layout = !chooses_layout, .most_forecasts = kMostForecasts};
+  SearchOptions options{.ranks = info.size, .keeps_layout = !layout, .most_seconds = kMostSeconds};
   if (config.run.memory_mb > 0)
     options.memory = config.run.memory_mb * (1 << 20);
   else if (const auto left = machine.tensor_bytes())
     options.memory = *left;
   for (const auto& [key, entry] : config::section_of(config.root, "train").entries)
     options.fixed.insert("train." + key);
+  if (layout) options.given = set_in_parallel(config.root);
   const auto found = search_layouts(config, machine, options);
   if (found.fitting.empty())
-    config::fail(config.root.table(chooses_layout ? "parallel" : "train"), chooses_layout ? "plugin" : "micro_batch",
+    config::fail(config.root.table(layout ? "parallel" : "train"), layout ? "plugin" : "micro_batch",
                  found.is_complete ? why_none(options, found)
                                    : "no layout that fits was found; find one with trireme plan --search, or use more "
                                      "ranks");
   const auto& best = found.fitting.front();
-  return {with_settings(config, best.settings),
-          fmt::format("{} is the fastest of {} (planned: {:.1f} ms a step, {} a rank; rates of {}, {})",
-                      chooses_layout ? layout_text(best.settings)
-                                     : fmt::format("train.micro_batch={}", best.forecast.micro_batch),
-                      text::quantity(found.forecasts, "forecast"), 1e3 * best.forecast.time.step,
-                      text::bytes(static_cast<double>(best.forecast.memory.peak)), machine.name,
-                      machine.estimated ? "estimated" : "measured")};
+  return {best.settings, fmt::format("{} is the fastest of {} (planned: {:.1f} ms a step, {} a rank; rates of {}, {})",
+                                     layout ? layout_text(best.settings)
+                                            : fmt::format("train.micro_batch={}", best.forecast.micro_batch),
+                                     text::quantity(found.forecasts, "forecast"), 1e3 * best.forecast.time.step,
+                                     text::bytes(static_cast<double>(best.forecast.memory.peak)), machine.name,
+                                     machine.estimated ? "estimated" : "measured")};
+}
+
+}  // namespace
+
+bool is_auto(const train::RunConfig& config) { return chooses_layout(config) || config.auto_micro_batch; }
+
+AutoLayout with_auto_layout(const train::RunConfig& config, comm::World& world, const Log& log) {
+  Choice choice;
+  if (world.rank() == 0) {
+    try {
+      choice = choose(config, world.info(), log);
+    } catch (const ConfigError& error) {  // which the others have to know
+      choice.problem = error.what();
+    }
+  }
+  const nlohmann::json own{{"settings", choice.settings}, {"said", choice.said}, {"problem", choice.problem}};
+  const auto all = parse_json(comm::broadcast_text(world.group(), json_text(own)));
+  if (const auto problem = all.at("problem").get<std::string>(); !problem.empty()) throw ConfigError(problem);
+  return {with_settings(config, all.at("settings").get<Settings>()), all.at("said").get<std::string>()};
+}
+
+train::RunConfig without_search(train::RunConfig config, int ranks) {
+  if (!is_auto(config)) return config;
+  if (const auto kept = kept_choice(config, ranks)) return with_settings(config, *kept);
+  if (!chooses_layout(config)) return config;
+  auto root = config.root;
+  root.tables["parallel"].entries.erase("plugin");
+  return with_root(config, std::move(root));
 }
 
 }  // namespace trireme::plan

@@ -3,20 +3,26 @@
 
 #include <string>
 
-#include "core/launch/launch_info.h"
+#include "core/base/log.h"
+#include "core/comm/world.h"
 #include "core/setup/run_config.h"
 
 namespace trireme::plan {
 
+bool is_auto(const train::RunConfig& config);
+
 struct AutoLayout {
   train::RunConfig config;
-  std::string said{};  ///< what was chosen, for the user; "": the file leaves nothing to the plan
+  std::string said{};  ///< what was chosen, for the user
 };
 
 /// The file with what the plan chooses for these ranks (search.h), on the machine of [run] machine, or one estimated
-/// from data sheets. Keys of [train] that the file sets stay. A run folder that goes on keeps the choice that it has in
-/// config.toml, for as many ranks. Ranks on hosts that are alike choose alike. @throws ConfigError when no layout can
-/// run or fits
-AutoLayout with_auto_layout(train::RunConfig config, const LaunchInfo& info);
+/// from data sheets. Keys of [train] and [parallel] that the file sets stay. A run folder that goes on keeps the choice
+/// that it has in config.toml, for as many ranks. Rank 0 chooses, in some seconds. Collective. @pre is_auto(config)
+/// @throws ConfigError on every rank when no layout can run or fits
+AutoLayout with_auto_layout(const train::RunConfig& config, comm::World& world, const Log& log);
+
+/// What stands for the choice where no ranks are yet: the one that the run folder has, else data parallelism.
+train::RunConfig without_search(train::RunConfig config, int ranks);
 
 }  // namespace trireme::plan

@@ -29,9 +29,14 @@ LaunchInfo planned_launch(const Machine& machine, std::int64_t ranks) {
   return info;
 }
 
-train::RunSetup prepare_to_plan(train::RunConfig config, const LaunchInfo& launch, const train::RunSetup* opened) {
-  config.run.device = "cpu";  // this process has no more
-  return train::prepare_training(std::move(config), launch, Log(/*rank=*/1), opened);
+train::RunSetup prepare_to_plan(train::RunConfig config, const Machine& machine, const LaunchInfo& launch,
+                                const train::RunSetup* opened) {
+  config.run.device = "cpu";  // this process has no more, and must not be asked for TF32
+  const auto precision = config.train.precision;
+  if (precision == "tf32" && machine.type() == c10::kCUDA) config.train.precision = "fp32";
+  auto setup = train::prepare_training(std::move(config), launch, Log(/*rank=*/1), opened);
+  setup.config.train.precision = precision;
+  return setup;
 }
 
 train::RunConfig with_root(const train::RunConfig& config, config::Table root) {
@@ -44,7 +49,7 @@ train::RunConfig with_root(const train::RunConfig& config, config::Table root) {
 
 train::RunConfig with_settings(const train::RunConfig& config, const Settings& settings) {
   auto root = config.root;
-  if (settings.contains("parallel.dp")) {
+  if (settings.contains("parallel.dp") || settings.contains("parallel.plugin")) {
     root.tables.erase("parallel");
     root.tables.erase("plugin");
     config::apply_override(root, "parallel.plugin=\"hybrid_parallel\"");
@@ -53,11 +58,18 @@ train::RunConfig with_settings(const train::RunConfig& config, const Settings& s
   return with_root(config, std::move(root));
 }
 
+Settings set_in_parallel(const config::Table& root) {
+  Settings out;
+  for (const auto& [key, entry] : config::section_of(root, "parallel").entries)
+    if (key != "plugin") out["parallel." + key] = config::to_toml(entry.value);
+  return out;
+}
+
 SearchResult search_layouts(const train::RunConfig& config, const Machine& machine, SearchOptions options) {
   const auto launch = planned_launch(machine, options.ranks);
-  const auto plain = options.keeps_layout
-                         ? prepare_to_plan(config, launch)
-                         : prepare_to_plan(with_settings(config, {{"parallel.dp", "1"}}), planned_launch(machine, 1));
+  const auto plain = options.keeps_layout ? prepare_to_plan(config, machine, launch)
+                                          : prepare_to_plan(with_settings(config, {{"parallel.dp", "1"}}), machine,
+                                                            planned_launch(machine, 1));
   options.global_batch = plain.batch.global;
   options.recomputes = config.train.recompute;
   options.sets_micro_batch = config.root.find("train", "micro_batch") != nullptr;
@@ -65,7 +77,8 @@ SearchResult search_layouts(const train::RunConfig& config, const Machine& machi
   const double sample_seconds = machine.cores > 0 ? seconds_of_sample(*plain.data.train) : 0;
   return search(options, [&](const Settings& settings) {
     try {
-      return forecast(prepare_to_plan(with_settings(config, settings), launch, &plain), machine, sample_seconds);
+      return forecast(prepare_to_plan(with_settings(config, settings), machine, launch, &plain), machine,
+                      sample_seconds);
     } catch (const std::exception&) {
       Forecast none;
       none.problem = verdict_on(std::current_exception()).message;

@@ -48,6 +48,7 @@ std::vector<RateList> lists_of(const ComputeRates& of) {
                                   {&of.tflops_fp16, "tflops_fp16"}})
     out.push_back({list, &of.product, key});
   out.push_back({&of.convolution_tflops, &of.mflop, "convolution_tflops"});
+  out.push_back({&of.convolution_backward_tflops, &of.mflop, "convolution_backward_tflops"});
   for (const auto& row : byte_rates()) out.push_back({&(of.*row.list), &of.mb, row.key});
   return out;
 }
@@ -72,6 +73,8 @@ const Fields<ComputeRates>& compute_fields() {
         .add("mflop", &O::mflop, "Sizes of convolutions, in ascending order, MFLOP.", rate)
         .add("convolution_tflops", &O::convolution_tflops,
              "Convolutions in fp32 at these sizes, TFLOP/s. Empty: as products.", rate)
+        .add("convolution_backward_tflops", &O::convolution_backward_tflops,
+             "The same of their backward pass. Empty: as products.", rate)
         .add("convolution", &O::convolution, "The same of each dtype, as a part, in the form of attention.", rate)
         .add("tensors", &O::tensors,
              "Bytes a second of operators without products, as a part of those in fp32, in the same form.", rate)
@@ -112,25 +115,26 @@ const Fields<LinkRates>& link_fields(const char* section) {
   return std::string_view(section) == "inside" ? inside : between;
 }
 
-/// At a size, from the rates at several; interpolated in the logarithms of both.
-double rate_at(const std::vector<double>& sizes, const std::vector<double>& rates, double size) {
-  if (rates.size() == 1 || size <= sizes.front()) return rates.front();
-  if (size >= sizes.back()) return rates.back();
-  const auto above = static_cast<std::size_t>(std::upper_bound(sizes.begin(), sizes.end(), size) - sizes.begin());
-  const double part = std::log(size / sizes[above - 1]) / std::log(sizes[above] / sizes[above - 1]);
-  return rates[above - 1] * std::pow(rates[above] / rates[above - 1], part);
+/// What is smaller than the smallest that was measured takes as long as that.
+double part_of_smallest(const std::vector<double>& sizes, const std::vector<double>& rates, double size) {
+  return rates.size() > 1 ? std::min(1.0, size / sizes.front()) : 1;
 }
 
 /// FLOP/s of products of this size.
 double product_rate(const ComputeRates& rates, const Work& work) {
-  if (work.kind == Kind::convolution && !rates.convolution_tflops.empty())
-    return 1e12 * rate_at(rates.mflop, rates.convolution_tflops, work.flops / 1e6);
+  const auto& convolutions =
+      work.kind == Kind::convolution ? rates.convolution_tflops : rates.convolution_backward_tflops;
+  if (is_convolution(work.kind) && !convolutions.empty()) {
+    const double mflop = work.flops / 1e6;
+    return 1e12 * part_of_smallest(rates.mflop, convolutions, mflop) * rate_at(rates.mflop, convolutions, mflop);
+  }
   const auto at = [&](const std::vector<double>& list) { return 1e12 * rate_at(rates.product, list, work.size()); };
   const auto& bf16 = rates.tflops_bf16.empty() ? rates.tflops_fp32 : rates.tflops_bf16;
   if (work.dtype == at::kDouble) return rates.tflops_fp64.empty() ? at(rates.tflops_fp32) / 2 : at(rates.tflops_fp64);
   if (work.dtype == at::kBFloat16) return at(bf16);
   if (work.dtype == at::kHalf) return at(rates.tflops_fp16.empty() ? bf16 : rates.tflops_fp16);
-  return at(rates.tflops_fp32);
+  // In TF32 products reach half of bf16's rate, on GPUs that have it.
+  return work.tf32 ? std::max(at(rates.tflops_fp32), at(bf16) / 2) : at(rates.tflops_fp32);
 }
 
 /// Of one part for all dtypes, or of fp32, fp64, bf16 and fp16.
@@ -143,7 +147,7 @@ double part_of(const ComputeRates::Rates& parts, at::ScalarType dtype) {
 double part_of_products(const ComputeRates& rates, const Work& work) {
   if (work.kind == Kind::attention) return part_of(rates.attention, work.dtype);
   if (work.kind == Kind::attention_backward) return part_of(rates.attention_backward, work.dtype);
-  return work.kind == Kind::convolution ? part_of(rates.convolution, work.dtype) : 1;
+  return is_convolution(work.kind) ? part_of(rates.convolution, work.dtype) : 1;
 }
 
 double bytes_rate(const ComputeRates& rates, const Work& work) {
@@ -152,8 +156,7 @@ double bytes_rate(const ComputeRates& rates, const Work& work) {
   const auto* list = row == rows.end() ? &rates.copy_gb_per_s : &(rates.*row->list);
   const auto& used = list->empty() ? rates.copy_gb_per_s : *list;
   const double mb = work.bytes / 1e6;
-  const double part = used.size() > 1 ? std::min(1.0, mb / rates.mb.front()) : 1;  // of the smallest one's time
-  return 1e9 * part * part_of(rates.tensors, work.dtype) * rate_at(rates.mb, used, mb);
+  return 1e9 * part_of_smallest(rates.mb, used, mb) * part_of(rates.tensors, work.dtype) * rate_at(rates.mb, used, mb);
 }
 
 Machine read_machine(const config::Table& root) {
@@ -179,9 +182,22 @@ Machine read_machine(const config::Table& root) {
 }  // namespace
 
 const char* name_of(Kind kind) {
-  constexpr std::array<const char*, kKinds> names{
-      "product", "convolution", "attention", "attention backward", "copy", "pointwise", "activation", "norm",
-      "softmax", "random",      "dropout",   "optimizer",          "view"};
+  constexpr std::array<const char*, kKinds> names{"product",
+                                                  "convolution",
+                                                  "convolution backward",
+                                                  "attention",
+                                                  "attention backward",
+                                                  "copy",
+                                                  "fill",
+                                                  "pointwise",
+                                                  "activation",
+                                                  "tanh",
+                                                  "norm",
+                                                  "softmax",
+                                                  "random",
+                                                  "dropout",
+                                                  "optimizer",
+                                                  "view"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -189,16 +205,26 @@ const std::vector<ByteRates>& byte_rates() {
   using O = ComputeRates;
   static const std::vector<ByteRates> rows{
       {Kind::copy, "copy_gb_per_s", &O::copy_gb_per_s, "Bytes that copies of these sizes read and write, GB/s."},
-      {Kind::pointwise, "pointwise_gb_per_s", &O::pointwise_gb_per_s,
-       "The same of sums and products by element. Empty, as below: as copies."},
+      {Kind::fill, "fill_gb_per_s", &O::fill_gb_per_s,
+       "The same of tensors that are filled with one value. Empty, as below: as copies."},
+      {Kind::pointwise, "pointwise_gb_per_s", &O::pointwise_gb_per_s, "The same of sums and products by element."},
       {Kind::activation, "activation_gb_per_s", &O::activation_gb_per_s,
        "The same of GELU, exponentials and their like."},
+      {Kind::tanh, "tanh_gb_per_s", &O::tanh_gb_per_s, "The same of tanh, and of GELU by tanh."},
       {Kind::norm, "norm_gb_per_s", &O::norm_gb_per_s, "The same of layer and batch norms."},
       {Kind::softmax, "softmax_gb_per_s", &O::softmax_gb_per_s, "The same of softmax."},
       {Kind::random, "random_gb_per_s", &O::random_gb_per_s, "The same of dropout masks."},
       {Kind::dropout, "dropout_gb_per_s", &O::dropout_gb_per_s, "The same of the backward pass of dropout."},
       {Kind::optimizer, "optimizer_gb_per_s", &O::optimizer_gb_per_s, "The same of fused optimizers."}};
   return rows;
+}
+
+double rate_at(const std::vector<double>& sizes, const std::vector<double>& rates, double size) {
+  if (rates.size() == 1 || size <= sizes.front()) return rates.front();
+  if (size >= sizes.back()) return rates.back();
+  const auto above = static_cast<std::size_t>(std::upper_bound(sizes.begin(), sizes.end(), size) - sizes.begin());
+  const double part = std::log(size / sizes[above - 1]) / std::log(sizes[above] / sizes[above - 1]);
+  return rates[above - 1] * std::pow(rates[above] / rates[above - 1], part);
 }
 
 Machine Machine::load(const std::string& name_or_path) {

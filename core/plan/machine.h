@@ -39,11 +39,14 @@ namespace trireme::plan {
 enum class Kind {
   product,
   convolution,
+  convolution_backward,
   attention,
   attention_backward,
   copy,
+  fill,
   pointwise,
   activation,
+  tanh,  ///< with GELU by it
   norm,
   softmax,
   random,
@@ -51,9 +54,11 @@ enum class Kind {
   optimizer,
   view  ///< no work: views, and new memory
 };
-inline constexpr std::size_t kKinds = 13;
+inline constexpr std::size_t kKinds = 16;
 /// "product"
 const char* name_of(Kind kind);
+/// Forward or backward.
+constexpr bool is_convolution(Kind kind) { return kind == Kind::convolution || kind == Kind::convolution_backward; }
 
 /// The work of one operator.
 struct Work {
@@ -61,6 +66,7 @@ struct Work {
   double flops = 0;  ///< two for each multiplication of a product, a convolution or an attention
   double bytes = 0;  ///< of the tensors that it reads and writes
   at::ScalarType dtype = at::kFloat;
+  bool tf32 = false;  ///< products of fp32 may round their factors
   /// Of a product.
   [[nodiscard]] double size() const { return 1.5 * static_cast<double>(c10::elementSize(dtype)) * flops / bytes; }
 };
@@ -74,11 +80,11 @@ struct ComputeRates {
   /// FLOP/s of attention, as a part of those of products of its size and dtype: one for all, or of fp32, fp64, bf16,
   /// fp16.
   Rates attention{1}, attention_backward{1};
-  Rates convolution_tflops{};  ///< in fp32, by MFLOP
-  Rates convolution{1};        ///< of each dtype beside fp32; without convolution_tflops beside products
-  Rates tensors{1};            ///< bytes a second of the others, as a part of those in fp32, in the same form
-  Rates copy_gb_per_s{}, pointwise_gb_per_s{}, activation_gb_per_s{}, norm_gb_per_s{}, softmax_gb_per_s{},
-      random_gb_per_s{}, dropout_gb_per_s{}, optimizer_gb_per_s{};
+  Rates convolution_tflops{}, convolution_backward_tflops{};  ///< in fp32, by MFLOP
+  Rates convolution{1};  ///< of each dtype beside fp32; without convolution_tflops beside products
+  Rates tensors{1};      ///< bytes a second of the others, as a part of those in fp32, in the same form
+  Rates copy_gb_per_s{}, fill_gb_per_s{}, pointwise_gb_per_s{}, activation_gb_per_s{}, tanh_gb_per_s{}, norm_gb_per_s{},
+      softmax_gb_per_s{}, random_gb_per_s{}, dropout_gb_per_s{}, optimizer_gb_per_s{};
 };
 
 /// A kind of operators without FLOPs that has rates of its own.
@@ -90,6 +96,9 @@ struct ByteRates {
 };
 /// Copies first, whose rates count for a kind without any.
 const std::vector<ByteRates>& byte_rates();
+
+/// At a size, from the rates at several: interpolated in the logarithms of both, and as at the ends outside.
+double rate_at(const std::vector<double>& sizes, const std::vector<double>& rates, double size);
 
 struct LinkRates {
   double latency_us = 0, gb_per_s = 0;

@@ -1,5 +1,6 @@
 #include "core/plan/operator_watch.h"
 
+#include <ATen/Context.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
@@ -43,12 +44,12 @@ constexpr std::array<std::pair<std::string_view, Kind>, 25> kKindsByName{{{"_sca
                                                                           {"gelu", Kind::activation},
                                                                           {"silu", Kind::activation},
                                                                           {"sigmoid", Kind::activation},
-                                                                          {"tanh", Kind::activation},
+                                                                          {"tanh", Kind::tanh},
                                                                           {"::exp", Kind::activation},
                                                                           {"::log", Kind::activation},
                                                                           {"copy", Kind::copy},
-                                                                          {"::fill", Kind::copy},
-                                                                          {"zero", Kind::copy},
+                                                                          {"::fill", Kind::fill},
+                                                                          {"zero", Kind::fill},
                                                                           {"::cat", Kind::copy},
                                                                           {"index", Kind::copy}}};
 
@@ -56,7 +57,10 @@ Kind kind_of(std::string_view name) {
   const auto found = std::find_if(kKindsByName.begin(), kKindsByName.end(),
                                   [&](const auto& row) { return name.find(row.first) != std::string_view::npos; });
   const auto kind = found == kKindsByName.end() ? Kind::pointwise : found->second;
-  return kind == Kind::attention && name.ends_with("_backward") ? Kind::attention_backward : kind;
+  if (name.find("_backward") == std::string_view::npos) return kind;
+  return kind == Kind::attention     ? Kind::attention_backward
+         : kind == Kind::convolution ? Kind::convolution_backward
+                                     : kind;
 }
 
 c10::ArrayRef<const c10::IValue> all_of(const std::vector<c10::IValue>& values) {
@@ -97,6 +101,7 @@ struct Begun final : at::ObserverContext {
   double flops = 0, bytes = 0;
   at::ScalarType dtype = at::kFloat;
   bool counts = false;
+  bool by_tanh = false;   ///< a GELU that is approximated
   bool is_whole = false;  ///< with the operators that it calls: addmm copies the bias, and multiplies by itself
   std::int64_t used_before = 0;
   std::vector<const void*> inputs{};
@@ -134,6 +139,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
     begun->inputs.push_back(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
   });
   if (begun->counts) begun->flops = work_of(function.name(), function.inputs());
+  for (const auto& value : function.inputs()) begun->by_tanh |= value.isString() && value.toStringRef() == "tanh";
   begun->is_whole = running->inside = begun->counts && (begun->flops > 0 || has_kernel(function));
   begun->at = std::chrono::steady_clock::now();
   return begun;
@@ -157,10 +163,15 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
   });
   const bool writes = computes || name.ends_with('_') || writes_to_out(function) || outputs.empty();
   const bool is_new_memory = name.find("empty") != std::string_view::npos;
-  const bool works = writes && !is_new_memory && !name.ends_with("detach");  // which is seen without its output
+  // These are seen without their outputs; what `to` copies is seen by itself.
+  const bool works = writes && !is_new_memory && !name.ends_with("detach") && !name.ends_with("::to");
   if (works) ++running->used;
   running->use({.name = name,
-                .work = works ? Work{.kind = kind_of(name), .flops = begun.flops, .bytes = bytes, .dtype = begun.dtype}
+                .work = works ? Work{.kind = begun.by_tanh ? Kind::tanh : kind_of(name),
+                                     .flops = begun.flops,
+                                     .bytes = bytes,
+                                     .dtype = begun.dtype,
+                                     .tf32 = at::globalContext().allowTF32CuBLAS()}
                               : Work{.kind = Kind::view},
                 .begin = begun.at,
                 .end = now});

@@ -76,7 +76,7 @@ class Searching {
       try_microbatches();
     } else {
       for (const auto& sizes : all_sizes(options_.ranks)) {
-        if (options_.keeps_microbatches && sizes.pp > 1) continue;
+        if ((options_.keeps_microbatches && sizes.pp > 1) || !is_as_given(sizes)) continue;
         if (is_over(kPartForDivisions)) break;
         if (splits_a_slow_one(sizes))
           slow_.insert(sizes);
@@ -131,8 +131,21 @@ class Searching {
     std::stable_sort(out.begin(), out.end(), is_better);
     return out;
   }
+  [[nodiscard]] bool is_as_given(const Sizes& of) const {
+    for (const auto& [key, size] : {std::pair{"dp", of.dp}, {"pp", of.pp}, {"sp", of.sp}, {"tp", of.tp}})
+      if (const auto at = options_.given.find(std::string("parallel.") + key);
+          at != options_.given.end() && at->second != std::to_string(size))
+        return false;
+    return true;
+  }
+  [[nodiscard]] Settings layout_of(const Sizes& of) const {
+    auto out = options_.given;
+    out.merge(settings_of(of));
+    return out;
+  }
   [[nodiscard]] bool may_set(const std::string& key) const {
-    return !options_.fixed.contains(key) && !(key == kMicroBatch && options_.keeps_microbatches);
+    return !options_.fixed.contains(key) && !options_.given.contains(key) &&
+           !(key == kMicroBatch && options_.keeps_microbatches);
   }
 
   /// Null when the search is over, or such a layout cannot run.
@@ -162,7 +175,7 @@ class Searching {
 
   /// The layout as it is, or with the least means that make it fit.
   void try_layout(const Sizes& sizes) {
-    auto settings = settings_of(sizes);
+    auto settings = layout_of(sizes);
     const auto* found = forecast(settings);
     if (found == nullptr) return;
     const auto plain = found->memory;
@@ -197,10 +210,28 @@ class Searching {
       too_large_.push_back({settings, smallest});
       return;
     }
+    if (sizes.pp > 1) improve_pipeline(settings, smallest);
     fastest_ = std::min(fastest_, smallest.time.step);
     // One that has to recompute or to offload can become faster when it is split more.
-    const bool has_room = settings.size() == settings_of(sizes).size() + settings.count(kZero);
+    const bool has_room = !settings.contains(kRecompute) && !settings.contains(kOffload);
     if (has_room && smallest.time.step > kSlow * fastest_) slow_.insert(sizes);
+  }
+
+  /// A pipeline's time depends most on its microbatches (many shorten the bubble, and each one costs its launches) and
+  /// on whether the gradients of weights fill the bubble.
+  void improve_pipeline(Settings& settings, Forecast& found) {
+    const auto improves = [&](const char* key, const std::string& value) {
+      if (!may_set(key)) return false;
+      const auto next = changed(settings, {{key, value}});
+      const auto* better = forecast(next);
+      if (better == nullptr || !fits(*better) || better->time.step >= found.time.step) return false;
+      settings = next;
+      found = *better;
+      return true;
+    };
+    const auto share = options_.global_batch / *text::integer(settings.at("parallel.dp"));
+    while (2 * found.micro_batch <= share && improves(kMicroBatch, std::to_string(2 * found.micro_batch))) continue;
+    improves("parallel.schedule", "\"zb_h1\"");
   }
 
   /// The other values of one key after another.
@@ -209,8 +240,7 @@ class Searching {
     std::vector<std::vector<Change>> keys;
     const auto of_key = [&](const char* key, const std::vector<std::string>& values) {
       auto& changes = keys.emplace_back();
-      for (const auto& value : values)
-        if (may_set(key)) changes.push_back({{key, value}});
+      for (const auto& value : values) changes.push_back({{key, value}});
     };
     const auto dp = *text::integer(settings.at("parallel.dp")), micro = found.micro_batch;
     std::vector<std::string> sizes;
@@ -221,6 +251,11 @@ class Searching {
     of_key(kMicroBatch, sizes);
     const bool recomputes = has(kRecompute) ? settings.at(kRecompute) == "true" : options_.recomputes;
     of_key(kRecompute, {recomputes == options_.recomputes ? (recomputes ? "false" : "true") : ""});
+    if (recomputes)
+      for (auto less = micro; 4 * less > micro && less > 1;) {
+        less = (less + 1) / 2;
+        keys.push_back({{{kRecompute, options_.recomputes ? "false" : ""}, {kMicroBatch, std::to_string(less)}}});
+      }
     if (dp > 1) {
       keys.push_back({{{kZero, ""}, {kOffload, ""}}});
       for (const auto* zero : {"1", "2", "3"}) keys.back().push_back({{kZero, zero}});
@@ -255,10 +290,12 @@ class Searching {
 
   /// The candidate with this change, and what ZeRO must save then, if that is better and fits.
   std::optional<Candidate> better_with(const Candidate& best, const Change& change) {
+    if (!std::all_of(change.begin(), change.end(), [&](const auto& set) { return may_set(set.first); }))
+      return std::nullopt;
     const auto next = changed(best.settings, change);
     for (const auto* zero : {"", "1", "2", "3"}) {
       const bool is_asked = *zero == '\0';
-      if (!is_asked && best.settings.at("parallel.dp") == "1") break;
+      if (!is_asked && (best.settings.at("parallel.dp") == "1" || !may_set(kZero))) break;
       const auto settings = is_asked ? next : changed(next, {{kZero, zero}});
       const auto* found = forecast(settings);
       if (found == nullptr) continue;

@@ -4,8 +4,9 @@
 //
 //   1  every way to write the ranks as dp x pp x sp x tp, those that split the model least first; not those that split
 //      more what fits and is slow already
-//   2  of a layout that does not fit: what makes it fit, from the cheapest means to the dearest (smaller microbatches,
-//      ZeRO, recomputation, offloaded optimizer state)
+//   2  of a layout that does not fit: what makes it fit, from the cheapest means to the dearest (ZeRO, microbatches of
+//   a
+//      half and a quarter, recomputation, still smaller ones, offloaded optimizer state)
 //   3  of the fastest layouts: one key after another gets the value that makes the step fastest (ZeRO stage, schedule,
 //      size of the microbatches, mode of sequence parallelism, recomputation), until none helps
 #pragma once
@@ -37,6 +38,7 @@ struct SearchOptions {
   int ranks = 1;
   double memory = std::numeric_limits<double>::infinity();  ///< bytes that a rank has for tensors
   std::set<std::string> fixed{};                            ///< keys of [train] that keep the file's value
+  Settings given{};                                         ///< keys of [parallel] that every layout has
   bool keeps_layout = false;                                ///< only the size of the microbatches is chosen
   std::int64_t global_batch = 1;
   bool recomputes = false, sets_micro_batch = false;  ///< in the file

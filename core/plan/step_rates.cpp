@@ -11,6 +11,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/layer_norm.h>
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/native_dropout_backward.h>
@@ -39,13 +40,20 @@
 namespace trireme::plan {
 namespace {
 
-constexpr double kLeastProduct = 8;      ///< size of the smallest products that are told apart
-constexpr double kLeastBytes = 1 << 12;  ///< of the tensors of the smallest operators
-constexpr double kLeastFlops = 1 << 20;  ///< of the smallest convolutions
-constexpr std::size_t kProducts = 9, kBytes = 7, kFlops = 6;
+/// Sizes at which rates are given, each `factor` times the one before.
+struct Axis {
+  double least = 1, factor = 2;
+  std::size_t count = 1;
+  [[nodiscard]] std::vector<double> sizes(double unit = 1) const {
+    std::vector<double> out(count);
+    for (std::size_t i = 0; i < count; ++i) out[i] = least / unit * std::pow(factor, i);
+    return out;
+  }
+};
+constexpr Axis kProducts{8, 2, 9}, kFlops{1 << 18, 4, 7}, kBytes{1 << 12, 4, 10};
 constexpr std::size_t kBlocks = 6;  ///< of a network, whose tensors together are no longer in the caches
 
-/// What operators took, by their kinds and sizes. Those with products are told apart by their dtype, too.
+/// What operators took, by their kinds and sizes, each in its dtype.
 class Observations {
  public:
   void add(const SeenOperator& seen) {
@@ -53,40 +61,33 @@ class Observations {
     ++operators;
     if (work.bytes == 0) return;
     seconds += seen.seconds();
-    auto& bins = bins_[{work.kind, c10::isFloatingType(work.dtype) ? work.dtype : at::kFloat}];
-    auto& bin = work.kind == Kind::convolution ? bins[bin_of(work.flops / kLeastFlops, 2, kFlops)]
-                : work.flops > 0               ? bins[bin_of(work.size() / kLeastProduct, 1, kProducts)]
-                                               : bins[bin_of(work.bytes / kLeastBytes, 3, kBytes)];
-    // What is smaller than the smallest tensor takes as long as that.
-    bin.work += work.flops > 0 ? work.flops : std::max(work.bytes, kLeastBytes);
-    bin.seconds += seen.seconds();
+    const auto& axis = axis_of(work.kind);
+    const double amount = work.flops > 0 ? work.flops : work.bytes;
+    const double size = std::max(axis.least, &axis == &kProducts ? work.size() : amount);
+    auto& sum = sums_[{work.kind, c10::isFloatingType(work.dtype) ? work.dtype : at::kFloat}][size];
+    // What is smaller than the smallest tensor or convolution takes as long as that.
+    sum.work += &axis == &kProducts ? amount : size;
+    sum.seconds += seen.seconds();
   }
 
-  /// Work in a second by size; where no operator had a size, that of the next one which had. Empty without any.
-  [[nodiscard]] std::vector<double> rates(Kind kind, std::size_t sizes, at::ScalarType dtype = at::kFloat) const {
-    const auto found = bins_.find({kind, dtype});
-    if (found == bins_.end()) return {};
-    const auto& bins = found->second;
-    std::vector<double> out(sizes);
-    double last = 0;
-    for (std::size_t i = 0; i < sizes; ++i) {
-      if (bins[i].seconds > 0) last = bins[i].work / bins[i].seconds;
-      out[i] = last;
-    }
-    for (std::size_t i = sizes; i-- > 0;) out[i] = last = out[i] > 0 ? out[i] : last;
-    return out;
+  /// Work in a second at the sizes of the kind's axis. Empty without any.
+  [[nodiscard]] std::vector<double> rates(Kind kind, at::ScalarType dtype = at::kFloat) const {
+    const auto found = sums_.find({kind, dtype});
+    return found == sums_.end() ? std::vector<double>() : fitted(axis_of(kind), found->second);
   }
   /// Work in a second of all operators for which `takes(kind)`, in this dtype, beside what operators of the kind
   /// `like(kind)` and their sizes do in a second of the dtype `beside`; 1 if there were none.
   template <class Takes, class Like>
   [[nodiscard]] double part(at::ScalarType dtype, at::ScalarType beside, const Takes& takes, const Like& like) const {
     double own = 0, as_others = 0;
-    for (const auto& [of, bins] : bins_) {
+    for (const auto& [of, sums] : sums_) {
       if (of.second != dtype || !takes(of.first)) continue;
-      const auto others = rates(like(of.first), bins.size(), beside);
-      for (std::size_t i = 0; i < bins.size() && !others.empty(); ++i) {
-        own += bins[i].seconds;
-        as_others += bins[i].work / others[i];
+      const auto others = rates(like(of.first), beside);
+      const auto sizes = axis_of(of.first).sizes();
+      if (others.empty()) continue;
+      for (const auto& [size, sum] : sums) {
+        own += sum.seconds;
+        as_others += sum.work / rate_at(sizes, others, size);
       }
     }
     return own > 0 ? as_others / own : 1;
@@ -99,8 +100,7 @@ class Observations {
   /// Work in a second of convolutions, or of all operators without FLOPs, beside that in fp32.
   [[nodiscard]] double part_of_float(at::ScalarType dtype, bool convolutions) const {
     const auto takes = [=](Kind of) {
-      const bool multiplies = of == Kind::product || of == Kind::attention || of == Kind::attention_backward;
-      return convolutions ? of == Kind::convolution : !multiplies && of != Kind::convolution;
+      return convolutions ? is_convolution(of) : !is_convolution(of) && &axis_of(of) != &kProducts;
     };
     return part(dtype, at::kFloat, takes, [](Kind of) { return of; });
   }
@@ -108,15 +108,53 @@ class Observations {
   double seconds = 0, operators = 0;
 
  private:
-  struct Bin {
+  struct Sum {
     double work = 0, seconds = 0;
   };
-  /// The sizes of a bin are within a factor of 2^octaves.
-  static std::size_t bin_of(double size, int octaves, std::size_t count) {
-    const double at = std::round(std::log2(std::max(size, 1.0)) / octaves);
-    return std::min(static_cast<std::size_t>(at), count - 1);
+  using Sums = std::map<double, Sum>;  ///< by size
+
+  static const Axis& axis_of(Kind kind) {
+    const bool multiplies = kind == Kind::product || kind == Kind::attention || kind == Kind::attention_backward;
+    return multiplies ? kProducts : is_convolution(kind) ? kFlops : kBytes;
   }
-  std::map<std::pair<Kind, at::ScalarType>, std::array<Bin, std::max(kProducts, kBytes)>> bins_{};
+
+  /// The rates between which rate_at() comes closest to what was seen: least squares of the logarithms, weighted with
+  /// the seconds. Sizes that nobody had get the rates of their neighbours.
+  static std::vector<double> fitted(const Axis& axis, const Sums& sums) {
+    const auto count = axis.count;
+    std::vector<double> diagonal(count), beside(count), right(count);  // of the normal equations
+    double all = 0;
+    for (const auto& [size, sum] : sums) {
+      const double at = std::clamp(std::log(size / axis.least) / std::log(axis.factor), 0.0, count - 1.0);
+      const auto low = std::min(static_cast<std::size_t>(at), count - 2);
+      const double high_part = at - static_cast<double>(low), low_part = 1 - high_part;
+      const double rate = std::log(sum.work / sum.seconds);
+      diagonal[low] += sum.seconds * low_part * low_part;
+      diagonal[low + 1] += sum.seconds * high_part * high_part;
+      beside[low] += sum.seconds * low_part * high_part;
+      right[low] += sum.seconds * low_part * rate;
+      right[low + 1] += sum.seconds * high_part * rate;
+      all += sum.seconds;
+    }
+    const double smooth = 1e-3 * all;
+    for (std::size_t i = 0; i + 1 < count; ++i) {
+      diagonal[i] += smooth;
+      diagonal[i + 1] += smooth;
+      beside[i] -= smooth;
+    }
+    for (std::size_t i = 1; i < count; ++i) {
+      const double part = beside[i - 1] / diagonal[i - 1];
+      diagonal[i] -= part * beside[i - 1];
+      right[i] -= part * right[i - 1];
+    }
+    std::vector<double> out(count);
+    for (std::size_t i = count; i-- > 0;)
+      out[i] = (right[i] - (i + 1 < count ? beside[i] * out[i + 1] : 0)) / diagonal[i];
+    for (auto& rate : out) rate = std::exp(rate);
+    return out;
+  }
+
+  std::map<std::pair<Kind, at::ScalarType>, Sums> sums_{};
 };
 
 /// What a step takes beside its operators: for each of them, and in proportion to their time (memory that is freed, and
@@ -162,7 +200,12 @@ class Network {
     loss().backward();
     const at::NoGradGuard no_grad;
     std::vector<at::Tensor> gradients;
-    for (auto& weight : weights_) gradients.push_back(std::exchange(weight.mutable_grad(), at::Tensor()));
+    for (auto& weight : weights_) {
+      auto& gradient = gradients.emplace_back(std::exchange(weight.mutable_grad(), at::Tensor()));
+      // A training adds microbatches and computes norms.
+      gradient.add_(gradient);
+      at::linalg_vector_norm(gradient);
+    }
     if (first_.empty())
       for (const auto& weight : weights_) {
         first_.push_back(at::zeros_like(weight));
@@ -211,7 +254,7 @@ class Transformer final : public Network {
     for (std::size_t i = 0; i < blocks_.size(); ++i) {
       const auto& w = blocks_[i];
       const auto qkv = at::linear(at::layer_norm(x, {width}, w[0], w[1]), w[2], w[3])
-                           .view({batch, tokens, 3, width / kHead, kHead})
+                           .view({batch, tokens, 3, kHeads, width / kHeads})
                            .permute({2, 0, 3, 1, 4});
       const auto q = qkv[0], k = qkv[1], v = qkv[2];
       // Every other block's attention is not fused, as with dropout.
@@ -222,36 +265,56 @@ class Transformer final : public Network {
       x = x + at::linear(attended.transpose(1, 2).reshape({batch, tokens, width}), w[4], w[5]) * kept;
       at::native_dropout_backward(x.detach(), kept, 1.1);  // which the product's backward pass is not
       const auto hidden = at::linear(at::layer_norm(x, {width}, w[6], w[7]), w[8], w[9]);
-      x = x + at::linear(i % 2 == 0 ? at::gelu(hidden) : at::silu(hidden), w[10], w[11]);
+      const auto active = i % 3 == 0 ? at::gelu(hidden) : i % 3 == 1 ? at::gelu(hidden, "tanh") : at::silu(hidden);
+      x = x + at::linear(active, w[10], w[11]);
     }
     return at::cross_entropy_loss(at::linear(x, head_).view({batch * tokens, kClasses}), labels_);
   }
 
  private:
-  static constexpr std::int64_t kHead = 32, kClasses = 256;
+  static constexpr std::int64_t kHeads = 4, kClasses = 256;
   at::Tensor input_, labels_, samples_, head_;
   std::array<std::array<at::Tensor, 12>, kBlocks> blocks_;
 };
 
+/// As a ResNet has them: ever more channels of ever smaller images.
 class Convolutions final : public Network {
  public:
   Convolutions(std::int64_t batch, std::int64_t size, std::int64_t channels, at::ScalarType dtype = at::kFloat)
-      : Network(dtype), input_(at::ones({batch, channels, size, size}, options_)) {
-    for (auto& layer : layers_)
-      layer = {weight({channels, channels, 3, 3}), weight({channels}), weight({channels}),
-               at::zeros({channels}, options_), at::ones({channels}, options_)};
+      : Network(dtype), input_(at::ones({batch, 3, size, size}, options_)) {
+    const auto add = [&](std::int64_t in, std::int64_t out, std::int64_t kernel) {
+      layers_.push_back({weight({out, in, kernel, kernel}), weight({out}), weight({out}), at::zeros({out}, options_),
+                         at::ones({out}, options_)});
+    };
+    add(3, channels, 7);
+    for (std::int64_t in = channels, stage = 0; stage < kStages; ++stage) {
+      const auto out = channels << stage;
+      for (const auto& [from, kernel] : {std::pair{in, 3}, {out, 3}, {in, 1}, {out, 1}}) add(from, out, kernel);
+      in = out;
+    }
   }
 
   at::Tensor loss() override {
-    auto x = input_;
-    for (const auto& l : layers_)
-      x = x + at::relu(at::batch_norm(at::conv2d(x, l[0], {}, 1, 1), l[1], l[2], l[3], l[4], true, 0.1, 1e-5, true));
-    return x.mean();
+    std::size_t next = 0;
+    const auto layer = [&](const at::Tensor& x, std::int64_t stride) {
+      const auto& l = layers_[next++];
+      const auto made = at::conv2d(x, l[0], {}, stride, l[0].size(2) / 2);
+      return at::batch_norm(made, l[1], l[2], l[3], l[4], true, 0.1, 1e-5, true);
+    };
+    auto x = at::relu(layer(input_, 2));
+    for (std::int64_t stage = 0; stage < kStages; ++stage) {
+      const std::int64_t stride = stage == 0 ? 1 : 2;
+      const auto inner = layer(at::relu(layer(x, stride)), 1);
+      x = at::relu(inner + layer(x, stride));
+      x = at::relu(x + layer(x, 1));
+    }
+    return x.sum();
   }
 
  private:
+  static constexpr std::int64_t kStages = 4;
   at::Tensor input_;
-  std::array<std::array<at::Tensor, 5>, kBlocks> layers_;
+  std::vector<std::array<at::Tensor, 5>> layers_;
 };
 
 }  // namespace
@@ -283,11 +346,10 @@ StepRates rates_in_steps(comm::World& world, double seconds) {
   for (const auto dtype : {at::kDouble, at::kBFloat16})
     for (const std::int64_t width : {96, 192}) {
       networks.push_back(std::make_unique<Transformer>(8, 50, width, dtype));
-      networks.push_back(std::make_unique<Convolutions>(8, 12, width / 3, dtype));
+      networks.push_back(std::make_unique<Convolutions>(8, 32, width / 6, dtype));
     }
-  for (const auto& [channels, size] :
-       {std::pair<std::int64_t, std::int64_t>{16, 24}, {32, 12}, {64, 6}, {64, 24}, {128, 12}})
-    for (const std::int64_t batch : {4, 16}) networks.push_back(std::make_unique<Convolutions>(batch, size, channels));
+  for (const auto& [channels, size] : {std::pair<std::int64_t, std::int64_t>{16, 32}, {16, 64}, {32, 64}, {64, 64}})
+    for (const std::int64_t batch : {2, 8}) networks.push_back(std::make_unique<Convolutions>(batch, size, channels));
   Observations found;
   Overheads overheads;
   std::vector<double> jitters;
@@ -322,16 +384,17 @@ StepRates rates_in_steps(comm::World& world, double seconds) {
   StepRates measured{.jitter_us = rounded(std::max(1e-3, 1e6 * median(std::move(jitters))))};
   auto& out = measured.compute;
   out.launch_us = rounded(1e6 * launch);
-  for (std::size_t i = 0; i < kProducts; ++i) out.product.push_back(kLeastProduct * std::pow(2, i));
-  for (std::size_t i = 0; i < kBytes; ++i) out.mb.push_back(1e-6 * kLeastBytes * std::pow(8, i));
+  out.product = kProducts.sizes();
+  out.mb = kBytes.sizes(1e6);
+  out.mflop = kFlops.sizes(1e6);
   const auto set = [factor = factor](const std::vector<double>& rates, double unit, ComputeRates::Rates& list) {
     for (const auto rate : rates) list.push_back(rounded(rate / factor / unit));
   };
   for (const auto& [dtype, list] :
        {std::pair{at::kFloat, &out.tflops_fp32}, {at::kDouble, &out.tflops_fp64}, {at::kBFloat16, &out.tflops_bf16}})
-    set(found.rates(Kind::product, kProducts, dtype), 1e12, *list);
-  for (std::size_t i = 0; i < kFlops; ++i) out.mflop.push_back(1e-6 * kLeastFlops * std::pow(4, i));
-  set(found.rates(Kind::convolution, kFlops), 1e12, out.convolution_tflops);
+    set(found.rates(Kind::product, dtype), 1e12, *list);
+  set(found.rates(Kind::convolution), 1e12, out.convolution_tflops);
+  set(found.rates(Kind::convolution_backward), 1e12, out.convolution_backward_tflops);
   for (auto* list : {&out.attention, &out.attention_backward, &out.convolution, &out.tensors}) list->clear();
   for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kBFloat16}) {  // fp16 as bf16
     out.attention.push_back(rounded(found.part_of_products(Kind::attention, dtype)));
@@ -339,7 +402,7 @@ StepRates rates_in_steps(comm::World& world, double seconds) {
     out.convolution.push_back(rounded(found.part_of_float(dtype, /*convolutions=*/true)));
     out.tensors.push_back(rounded(found.part_of_float(dtype, /*convolutions=*/false)));
   }
-  for (const auto& row : byte_rates()) set(found.rates(row.kind, kBytes), 1e9, out.*row.list);
+  for (const auto& row : byte_rates()) set(found.rates(row.kind), 1e9, out.*row.list);
   return measured;
 }
 

@@ -49,7 +49,7 @@ nlohmann::json OperatorProfile::spans() const {
                    {"cat", plan::name_of(work.kind)},
                    {"ts", 1e6 * begin},
                    {"dur", 1e6 * seconds},
-                   {"args", {{"bytes", work.bytes}, {"flops", work.flops}}}});
+                   {"args", {{"bytes", work.bytes}, {"flops", work.flops}, {"dtype", c10::toString(work.dtype)}}}});
   return out;
 }
 

@@ -40,6 +40,12 @@ TEST(Machine, ThinProductsAreAsSlowAsSmallOnes) {
   const double middle = std::sqrt(64. * 512);
   EXPECT_NEAR(machine.seconds(product(middle, middle, middle)), 2 * std::pow(middle, 3) / (std::sqrt(8.) * 1e12),
               1e-12);
+  auto tf32 = product(512, 512, 512);
+  tf32.tf32 = true;
+  EXPECT_NEAR(machine.seconds(tf32), machine.seconds(product(512, 512, 512)), 1e-12);  // half of bf16 is no more
+  auto faster = machine;
+  faster.compute.tflops_bf16 = {8, 64};
+  EXPECT_NEAR(faster.seconds(tf32), machine.seconds(product(512, 512, 512)) / 4, 1e-12);
   auto attention = product(512, 512, 512);
   attention.kind = Kind::attention;
   EXPECT_NEAR(machine.seconds(attention), 2 * machine.seconds(product(512, 512, 512)), 1e-12);

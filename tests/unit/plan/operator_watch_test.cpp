@@ -40,7 +40,7 @@ TEST(OperatorWatch, CountsEachOperatorOnceAndTheSameOnBothDevices) {
        [](const auto& x) {
          return at::addmm(at::ones({8}, x.options()).expand({16, 8}), x, x.slice(0, 0, 8));
        },
-       {{"aten::fill_", Kind::copy}, {"aten::addmm", Kind::product}},
+       {{"aten::fill_", Kind::fill}, {"aten::addmm", Kind::product}},
        2. * 16 * 8 * 8},
       {"a scalar, which mul converts", [](const auto& x) { return x * 2.5; }, {{"aten::mul", Kind::pointwise}}},
       {"what is made of others",
@@ -48,7 +48,11 @@ TEST(OperatorWatch, CountsEachOperatorOnceAndTheSameOnBothDevices) {
        {{"aten::native_layer_norm", Kind::norm}}},
       {"an operator in place",
        [](const auto& x) { return x.clone().zero_(); },
-       {{"aten::copy_", Kind::copy}, {"aten::zero_", Kind::copy}}},
+       {{"aten::copy_", Kind::copy}, {"aten::zero_", Kind::fill}}},
+      {"a conversion to what it is", [](const auto& x) { return x.to(at::kFloat); }, {}},
+      {"a conversion", [](const auto& x) { return x.to(at::kDouble); }, {{"aten::copy_", Kind::copy}}},
+      {"GELU", [](const auto& x) { return at::gelu(x); }, {{"aten::gelu", Kind::activation}}},
+      {"GELU by tanh", [](const auto& x) { return at::gelu(x, "tanh"); }, {{"aten::gelu", Kind::tanh}}},
   };
   const MetaKernels kernels;
   for (const auto& c : cases)

@@ -161,7 +161,7 @@ TEST(Search, EndsAtItsLimitWithWhatItHas) {
     EXPECT_FALSE(result.is_complete);
     EXPECT_EQ(best_of(result), "dp=8");
     const bool improves = std::any_of(made_up.asked.begin(), made_up.asked.end(),
-                                      [](const auto& settings) { return settings.contains("train.micro_batch"); });
+                                      [](const auto& settings) { return settings.contains("parallel.zero"); });
     EXPECT_EQ(improves, most == 10) << "a part of the limit is left for the fastest of the divisions";
   }
 }
