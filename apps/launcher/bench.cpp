@@ -223,6 +223,36 @@ void print_operators(const std::vector<json>& results) {
   }
 }
 
+/// The blocks of each candidate's model, with the kinds of operators that take a hundredth of the time or more.
+void print_blocks(const std::vector<json>& results) {
+  for (const auto& result : results) {
+    const auto blocks = result.find("blocks");
+    if (blocks == result.end()) continue;
+    double all = 0;
+    std::map<std::string, double> kinds;
+    for (const auto& block : *blocks)
+      for (const auto& [kind, seconds] : block.at("kinds").items()) {
+        kinds[kind] += seconds.get<double>();
+        all += seconds.get<double>();
+      }
+    std::erase_if(kinds, [&](const auto& kind) { return kind.second < 0.01 * all; });
+    Rows rows{{"ms of blocks of " + name_of(result), "forward", "backward", "%", "MB", "GFLOP"}};
+    for (const auto& [kind, seconds] : kinds) rows.front().push_back(kind);
+    for (const auto& block : *blocks) {
+      const double forward = block.at("forward"), backward = block.at("backward");
+      const auto number = block.at("block").get<int>();
+      auto& row = rows.emplace_back(std::vector<std::string>{
+          number < 0 ? "outside" : fmt::format("{} {}", number, block.at("name").get<std::string>()),
+          times_text(forward, 1e3, 2), times_text(backward, 1e3, 2), times_text(forward + backward, 100 / all, 1),
+          times_text(number_in(block, "bytes"), 1e-6, 1), times_text(number_in(block, "flops"), 1e-9, 2)});
+      for (const auto& [kind, seconds] : kinds)
+        row.push_back(times_text(number_in(block.at("kinds"), kind.c_str()), 1e3, 2));
+    }
+    put("\n");
+    print(rows);
+  }
+}
+
 [[noreturn]] void refuse_file(const char* option, const std::string& path) {
   throw ConfigError(fmt::format("{} {}: {}; choose another file", option, path, std::strerror(errno)));
 }
@@ -317,6 +347,7 @@ int bench(const BenchCommand& command) {
               {"weights", "gradients", "optimizer", "average", "gathered", "activations", "peak", "process"},
               1.0 / (1 << 20));
   print_operators(results);
+  print_blocks(results);
   return failed;
 }
 

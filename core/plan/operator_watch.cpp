@@ -1,6 +1,7 @@
 #include "core/plan/operator_watch.h"
 
 #include <ATen/Context.h>
+#include <ATen/SequenceNumber.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
@@ -22,7 +23,9 @@ struct Running {
   c10::DeviceType on;
   OperatorWatch::Use use;
   std::int64_t used = 0;  ///< operators that have done work
-  bool inside = false;    ///< one that is counted as a whole
+  bool in_node = false;   ///< in the backward pass of one; those inside it are of a recomputation
+  std::int64_t node = -1;
+  bool inside = false;  ///< one that is counted as a whole
 };
 thread_local Running* running = nullptr;
 
@@ -100,10 +103,12 @@ bool writes_to_out(const at::RecordFunction& function) {
 struct Begun final : at::ObserverContext {
   double flops = 0, bytes = 0;
   at::ScalarType dtype = at::kFloat;
+  bool is_node = false;
   bool counts = false;
   bool by_tanh = false;   ///< a GELU that is approximated
   bool is_whole = false;  ///< with the operators that it calls: addmm copies the bias, and multiplies by itself
   std::int64_t used_before = 0;
+  std::optional<std::int64_t> sequence{};
   std::vector<const void*> inputs{};
   std::chrono::steady_clock::time_point at{};
 };
@@ -130,6 +135,11 @@ double work_of(std::string_view name, c10::ArrayRef<const c10::IValue> in) {
 std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   auto begun = std::make_unique<Begun>();
   if (running == nullptr || running->inside) return begun;
+  if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) {
+    begun->is_node = !std::exchange(running->in_node, true);
+    if (begun->is_node) running->node = function.seqNr();
+    return begun;
+  }
   begun->used_before = running->used;
   for_tensors(function.inputs(), [&](const at::Tensor& tensor) {
     if (tensor.device().type() != running->on) return;
@@ -141,6 +151,8 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& function) {
   if (begun->counts) begun->flops = work_of(function.name(), function.inputs());
   for (const auto& value : function.inputs()) begun->by_tanh |= value.isString() && value.toStringRef() == "tanh";
   begun->is_whole = running->inside = begun->counts && (begun->flops > 0 || has_kernel(function));
+  const auto sequence = running->in_node ? running->node : static_cast<std::int64_t>(at::sequence_number::peek());
+  if (sequence >= 0) begun->sequence = sequence;
   begun->at = std::chrono::steady_clock::now();
   return begun;
 }
@@ -149,6 +161,7 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
   const auto now = std::chrono::steady_clock::now();
   const auto& begun = *static_cast<Begun*>(context);
   const std::string_view name = function.name();
+  if (running != nullptr && begun.is_node) running->in_node = false;
   if (running == nullptr || !begun.counts) return;
   if (begun.is_whole) running->inside = false;
   if (!begun.is_whole && running->used != begun.used_before) return;
@@ -174,7 +187,9 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
                                      .tf32 = at::globalContext().allowTF32CuBLAS()}
                               : Work{.kind = Kind::view},
                 .begin = begun.at,
-                .end = now});
+                .end = now,
+                .sequence = begun.sequence,
+                .is_backward = running->in_node});
 }
 
 }  // namespace
@@ -182,8 +197,10 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
 OperatorWatch::OperatorWatch(c10::DeviceType on, Use use) {
   TRIREME_CHECK(running == nullptr, "a thread has one watch at a time");
   running = new Running{on, std::move(use)};
-  handle_ = at::addThreadLocalCallback(
-      at::RecordFunctionCallback(begin, end).needsInputs(true).needsOutputs(true).scopes({at::RecordScope::FUNCTION}));
+  handle_ = at::addThreadLocalCallback(at::RecordFunctionCallback(begin, end)
+                                           .needsInputs(true)
+                                           .needsOutputs(true)
+                                           .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
 }
 
 OperatorWatch::~OperatorWatch() {

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <functional>
+#include <optional>
 #include <string_view>
 
 #include "core/plan/machine.h"
@@ -17,6 +18,10 @@ struct SeenOperator {
   std::string_view name;  ///< "aten::addmm"
   Work work{};
   std::chrono::steady_clock::time_point begin{}, end{};  ///< of the host, which a GPU does not keep waiting
+  /// By which a backward pass finds its forward pass: of the autograd node whose backward pass runs it; in a forward
+  /// pass, of the next node that is made. Unset for the node that adds to a parameter's gradient.
+  std::optional<std::int64_t> sequence{};
+  bool is_backward = false;
   [[nodiscard]] double seconds() const { return std::chrono::duration<double>(end - begin).count(); }
 };
 

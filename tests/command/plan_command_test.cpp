@@ -171,7 +171,7 @@ struct TextPlan : SmallRun {
 TEST(PlanCommand, ShardedStateIsThatOfThePaper) {
   const TextPlan run("name = \"llama\"\nsize = \"1b\"\nvocab_size = 128256\ntied = false\n", 32);
   const double parameters = 1498482688, head = 128256 * 2048.;
-  for (const int ranks : {8, 64, 1024})
+  for (const int ranks : {8, 1024})
     for (const int zero : {0, 1, 2, 3}) {
       const auto batch = "train.global_batch=" + std::to_string(ranks);
       const auto row = planned(run, "dp=" + std::to_string(ranks) + (zero > 0 ? ",zero=" + std::to_string(zero) : ""),
@@ -222,7 +222,7 @@ TEST(PlanCommand, BubblesAreThoseOfThePaper) {
   const auto machine = run.folder.write("machine.toml",
                                         "name = \"a\"\ndevice = \"cuda\"\nranks_per_host = 64\n[compute]\n"
                                         "tflops_fp32 = [1]\ncopy_gb_per_s = [1000]\n[inside]\ngb_per_s = 1e6\n");
-  for (const auto& [p, v] : {std::pair{2, 1}, {4, 1}, {8, 1}, {2, 2}, {4, 2}})
+  for (const auto& [p, v] : {std::pair{4, 1}, {8, 1}, {4, 2}})
     for (const int m : {8, 32}) {
       const auto schedule = v == 1 ? "" : ",schedule=interleaved,plugin.hybrid_parallel.num_model_chunks=2";
       const auto result = run_process(

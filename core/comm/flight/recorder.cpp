@@ -204,6 +204,7 @@ void set_step(std::int64_t step) {
 void set_block(int block) {
   if (!is_planned()) store(record().block, block);
 }
+int block() { return load(record().block); }
 void watch_phases(std::function<void(Phase, bool)> watch) { phase_watch() = std::move(watch); }
 
 void set_phase(Phase phase) {

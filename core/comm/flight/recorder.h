@@ -58,6 +58,7 @@ Entry enter(const GroupName& group, const Call& call);
 // Where this rank is in the training.
 void set_step(std::int64_t step);
 void set_block(int block);
+int block();  ///< -1: none
 /// The phase until the end of the scope; then what it was before, unless an exception ends the scope: the record shows
 /// where it was.
 class PhaseScope {

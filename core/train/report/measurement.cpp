@@ -228,6 +228,13 @@ nlohmann::json measure_steps(RunSetup setup, comm::World& world, const Measureme
     const OperatorProfile profile;
     steps.train(kProfiled);
     out["operators"] = profile.table(kProfiled);
+    out["blocks"] = profile.blocks(kProfiled);
+    const auto& blocks = run.model->module().blocks();
+    for (auto& row : out["blocks"])
+      if (const auto block = row.at("block").get<int>(); block >= 0) {
+        const auto& type = blocks[static_cast<std::size_t>(block)]->name();  // "trireme::models::vit::Embeddings"
+        row["name"] = type.substr(type.rfind(':') + 1);
+      }
     out["spans"] = profile.spans();
   }
   return world.rank() == 0 ? out : nlohmann::json();
