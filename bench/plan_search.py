@@ -4,8 +4,8 @@
     bench/plan_search.py TRIREME --machine FILE [--ranks N] [--seconds S] [--only TEXT] [--json OUT]
 
 TRIREME is the command, FILE the rates that its `bench --machine` wrote for so many ranks. For each of ten trainings, the
-layout that `plan --search` puts first is measured by `bench` in turn with the following ones of the list and with
-plain layouts, S seconds each. Prints how much longer its step takes than the fastest one's. Exit code 1: more than one of
+layout that `plan --search` puts first is measured by `bench` in turn with the three after it and with plain layouts, S
+seconds each. Prints how much longer its step takes than the fastest one's. Exit code 1: more than one of
 ten takes over 5 % longer. Python's standard library alone.
 """
 import argparse
@@ -17,7 +17,8 @@ from pathlib import Path
 
 from plan_grid import LEAVES, MODELS, TEXT, VIT, WORDS
 
-PLAIN = ["dp={n}", "dp={n},zero=1", "dp={n},zero=3", "tp={n}", "pp={n}", "pp={n},schedule=zbv", "sp={n},sp_mode=all_to_all"]
+PLAIN = ["dp={n}", "dp={n},zero=1", "dp={n},zero=3", "dp=1,tp={n}", "dp=1,pp={n}", "dp=1,pp={n},schedule=zbv",
+         "dp=1,sp={n},sp_mode=all_to_all"]
 # name: [model], [data], [train]
 TRAININGS = {name: (*model, "global_batch = 16\n") for name, model in MODELS.items()} | {
     "vit, wide": (VIT.replace("96", "256").replace("384", "1024"), LEAVES, "global_batch = 8\n"),
@@ -32,7 +33,7 @@ TRAININGS = {name: (*model, "global_batch = 16\n") for name, model in MODELS.ite
 
 def output(command):
     done = subprocess.run(command, capture_output=True, text=True)
-    if not done.stdout:
+    if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}: {done.stderr}")
     return json.loads(done.stdout)
 
@@ -60,8 +61,8 @@ def main():
             searched = output([given.command, "plan", config, "--search", "--ranks", str(given.ranks), "--machine",
                                given.machine, "--json", "--seconds", "60"])
             names = [row["name"] for row in searched["fitting"]]
-            others = [layout.format(n=given.ranks) for layout in PLAIN]
-            layouts = list(dict.fromkeys(names[:4] + [each for each in others if each in names or "zbv" in each]))
+            plain = output([given.command, "plan", config, "--layouts", "; ".join(PLAIN).format(n=given.ranks), "--json"])
+            layouts = list(dict.fromkeys(names[:4] + [row["name"] for row in plain if "problem" not in row]))
             rows = output([given.command, "bench", config, "--layouts", "; ".join(layouts), "--seconds",
                            str(given.seconds), "--json"])
             seconds = {row["name"]: row["step_s"]["median"] for row in rows}

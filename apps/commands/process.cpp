@@ -91,10 +91,9 @@ void add_contents(const train::RunSetup& setup, Settings& out) {
 
 }  // namespace
 
-void check_same_settings(comm::World& world, const std::string& command, const train::RunSetup& setup) {
-  Settings own{{kCommand, command}};
-  add_keys(setup.config.root, own);
-  add_contents(setup, own);
+namespace {
+
+void check_same(comm::World& world, const Settings& own) {
   const auto text = json_text(nlohmann::json(own));
   const auto digest = static_cast<std::int64_t>(random::hash(text));
   const auto least = comm::reduce_values(world.group(), std::vector{digest, ~digest}, comm::ReduceOp::min);
@@ -105,6 +104,21 @@ void check_same_settings(comm::World& world, const std::string& command, const t
   const auto found = std::find_if(all.begin(), all.end(), [](const auto& each) { return !each.empty(); });
   const auto said = comm::broadcast_text(world.group(), found == all.end() ? "" : *found);
   throw ConfigError(said + "; start all ranks with the same file and options");
+}
+
+}  // namespace
+
+void check_same_settings(comm::World& world, const std::string& command, const train::RunSetup& setup) {
+  Settings own{{kCommand, command}};
+  add_keys(setup.config.root, own);
+  add_contents(setup, own);
+  check_same(world, own);
+}
+
+void check_same_settings(comm::World& world, const std::string& command, const train::RunConfig& unsearched) {
+  Settings own{{kCommand, command + " with a layout that the plan chooses"}};
+  add_keys(unsearched.root, own);
+  check_same(world, own);
 }
 
 comm::WorldOptions world_options(const train::RunConfig& config) {
@@ -149,10 +163,9 @@ double process_begin() {
 }
 
 train::RunSetup check_for_ranks(train::RunConfig config, std::int64_t ranks) {
-  const auto size = static_cast<int>(ranks);
+  auto [checked, size] = plan::without_search(std::move(config), static_cast<int>(ranks));
   const Log silent(/*rank=*/1);  // the ranks will print notes and warnings
-  const LaunchInfo info{.size = size, .local_size = size};
-  return train::prepare_training(plan::without_search(std::move(config), size), info, silent);
+  return train::prepare_training(std::move(checked), {.size = size, .local_size = size}, silent);
 }
 
 }  // namespace trireme::apps

@@ -25,5 +25,7 @@ train::RunSetup check_for_ranks(train::RunConfig config, std::int64_t ranks);
 /// but not the data and the plugin that they lead to. Collective. @throws ConfigError on every rank, naming the first
 /// difference
 void check_same_settings(comm::World& world, const std::string& command, const train::RunSetup& setup);
+/// The same where the plan has still to choose the layout.
+void check_same_settings(comm::World& world, const std::string& command, const train::RunConfig& unsearched);
 
 }  // namespace trireme::apps

@@ -116,13 +116,15 @@ int run(const TrainCommand& command) {
         return options;
       },
       [&](comm::World& world) {
+        const auto* name = command.timeline ? "train --timeline" : "train";
         if (!setup) {
+          check_same_settings(world, name, *config);
           auto chosen = plan::with_auto_layout(*config, world, Log(world.rank()));
           config = std::move(chosen.config);
           prepare(world.info());
           setup->planned = std::move(chosen.said);
         }
-        check_same_settings(world, command.timeline ? "train --timeline" : "train", *setup);
+        check_same_settings(world, name, *setup);
         if (setup->config.run.memory_mb > 0 && !world.device().is_cpu())
           config::fail(setup->config.root.table("run"), "memory_mb",
                        "applies only to CPU ranks, but these ranks use GPUs; remove it");

@@ -258,7 +258,9 @@ void print_blocks(const std::vector<json>& results) {
 }
 /// Before anything is measured. @throws ConfigError
 void check_writable(const char* option, const std::string& path) {
+  const bool is_new = !std::filesystem::exists(path);
   if (!std::ofstream(path, std::ios::app)) refuse_file(option, path);
+  if (is_new) std::filesystem::remove(path);
 }
 
 /// Writes the operators of rank 0 in each candidate, one process of the trace for each, and takes them out of the

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -22,7 +23,7 @@
 namespace trireme::plan {
 namespace {
 
-constexpr double kMostSeconds = 10;  ///< of a search, while all ranks wait
+constexpr double kMostSeconds = 10;  ///< of a search
 
 bool chooses_layout(const train::RunConfig& config) { return config.parallel.plugin == train::kAuto; }
 
@@ -36,17 +37,15 @@ std::string layout_of(train::RunConfig config, int ranks) {
   return out;
 }
 
-/// Whether this layout is for so many ranks, and has what the user's file sets in [parallel]. Of its keys only the
-/// sizes can be compared with a config.toml.
-bool serves(train::RunConfig layout, const Settings& given, int ranks) {
-  const auto plugin = train::configured_plugin(layout);
-  auto wanted = given;
-  for (const auto& axis : plugin->axes(ranks))
-    if (const auto at = wanted.find("parallel." + axis.kind.name); at != wanted.end()) {
-      if (at->second != std::to_string(axis.size)) return false;
-      wanted.erase(at);
-    }
-  return wanted.empty() && layout.parallel.sizes.at("dp") == train::data_parallel_size(*plugin, ranks);
+/// Whether a run's layout is for so many ranks, and has what the user's file sets in [parallel].
+bool matches(const Settings& layout, train::RunConfig as_stored, const config::Table& users, int ranks) {
+  for (const auto& [key, value] : set_in_parallel(users)) {
+    const auto option = train::short_keys().find(key.substr(std::string("parallel.").size()));
+    const auto at = layout.find(option == train::short_keys().end() ? key : "plugin.hybrid_parallel." + option->second);
+    if ((at == layout.end() ? "1" : at->second) != value) return false;
+  }
+  const auto plugin = train::configured_plugin(as_stored);
+  return as_stored.parallel.sizes.at("dp") == train::data_parallel_size(*plugin, ranks);
 }
 
 /// The choice of the run that is in this folder. Unset if there is none, or if it was for other ranks or another layout
@@ -73,7 +72,7 @@ std::optional<Settings> kept_choice(const train::RunConfig& config, int ranks) {
       of_train.erase("train.recompute");
       return of_train;
     }
-    if (!serves(as_stored, set_in_parallel(config.root), ranks)) return std::nullopt;
+    if (!matches(layout, as_stored, config.root, ranks)) return std::nullopt;
     layout.merge(of_train);
     return layout;
   } catch (const ConfigError&) {
@@ -87,14 +86,18 @@ struct Choice {
 };
 
 Choice choose(const train::RunConfig& config, const LaunchInfo& info, const Log& log) {
+  constexpr int kMostForecasts = 100;  // ends most searches, so that they choose alike on slow machines
   if (auto kept = kept_choice(config, info.size)) return {*std::move(kept), "as before"};
   const bool layout = chooses_layout(config);
+  // All ranks wait.
+  const double most_seconds = std::min({kMostSeconds, config.comm.init_timeout_s / 2, config.comm.timeout_s / 2});
   log.note("searching for the fastest {} of {}, for at most {} seconds", layout ? "layout" : "microbatches",
-           text::quantity(info.size, "rank"), kMostSeconds);
+           text::quantity(info.size, "rank"), most_seconds);
   const MetaKernels kernels;
   auto machine = machine_of(config);
   machine.ranks_per_host = info.local_size;
-  SearchOptions options{.ranks = info.size, .keeps_layout = !layout, .most_seconds = kMostSeconds};
+  SearchOptions options{
+      .ranks = info.size, .keeps_layout = !layout, .most_forecasts = kMostForecasts, .most_seconds = most_seconds};
   if (config.run.memory_mb > 0)
     options.memory = config.run.memory_mb * (1 << 20);
   else if (const auto left = machine.tensor_bytes())
@@ -136,13 +139,11 @@ AutoLayout with_auto_layout(const train::RunConfig& config, comm::World& world, 
   return {with_settings(config, all.at("settings").get<Settings>()), all.at("said").get<std::string>()};
 }
 
-train::RunConfig without_search(train::RunConfig config, int ranks) {
-  if (!is_auto(config)) return config;
-  if (const auto kept = kept_choice(config, ranks)) return with_settings(config, *kept);
-  if (!chooses_layout(config)) return config;
-  auto root = config.root;
-  root.tables["parallel"].entries.erase("plugin");
-  return with_root(config, std::move(root));
+Unsearched without_search(train::RunConfig config, int ranks) {
+  if (!is_auto(config)) return {std::move(config), ranks};
+  if (const auto kept = kept_choice(config, ranks)) return {with_settings(config, *kept), ranks};
+  if (!chooses_layout(config)) return {std::move(config), ranks};
+  return {with_settings(config, {{"parallel.dp", "1"}}), 1};
 }
 
 }  // namespace trireme::plan

@@ -18,11 +18,16 @@ struct AutoLayout {
 
 /// The file with what the plan chooses for these ranks (search.h), on the machine of [run] machine, or one estimated
 /// from data sheets. Keys of [train] and [parallel] that the file sets stay. A run folder that goes on keeps the choice
-/// that it has in config.toml, for as many ranks. Rank 0 chooses, in some seconds. Collective. @pre is_auto(config)
+/// that it has in config.toml, for as many ranks. Rank 0 opens the data and searches for at most 10 seconds, while the
+/// others wait. Collective. @pre is_auto(config)
 /// @throws ConfigError on every rank when no layout can run or fits
 AutoLayout with_auto_layout(const train::RunConfig& config, comm::World& world, const Log& log);
 
-/// What stands for the choice where no ranks are yet: the one that the run folder has, else data parallelism.
-train::RunConfig without_search(train::RunConfig config, int ranks);
+struct Unsearched {
+  train::RunConfig config;
+  int ranks = 1;
+};
+/// A training that can be checked without a search: that of the run folder, which goes on; else that of one rank.
+Unsearched without_search(train::RunConfig config, int ranks);
 
 }  // namespace trireme::plan

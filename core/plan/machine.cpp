@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <set>
 #include <tuple>
 #include <utility>
 
@@ -74,7 +73,7 @@ const Fields<ComputeRates>& compute_fields() {
         .add("convolution_tflops", &O::convolution_tflops,
              "Convolutions in fp32 at these sizes, TFLOP/s. Empty: as products.", rate)
         .add("convolution_backward_tflops", &O::convolution_backward_tflops,
-             "The same of their backward pass. Empty: as products.", rate)
+             "The same of their backward pass. Empty: as forward.", rate)
         .add("convolution", &O::convolution, "The same of each dtype, as a part, in the form of attention.", rate)
         .add("tensors", &O::tensors,
              "Bytes a second of operators without products, as a part of those in fp32, in the same form.", rate)
@@ -122,8 +121,8 @@ double part_of_smallest(const std::vector<double>& sizes, const std::vector<doub
 
 /// FLOP/s of products of this size.
 double product_rate(const ComputeRates& rates, const Work& work) {
-  const auto& convolutions =
-      work.kind == Kind::convolution ? rates.convolution_tflops : rates.convolution_backward_tflops;
+  const bool has_own = work.kind == Kind::convolution_backward && !rates.convolution_backward_tflops.empty();
+  const auto& convolutions = has_own ? rates.convolution_backward_tflops : rates.convolution_tflops;
   if (is_convolution(work.kind) && !convolutions.empty()) {
     const double mflop = work.flops / 1e6;
     return 1e12 * part_of_smallest(rates.mflop, convolutions, mflop) * rate_at(rates.mflop, convolutions, mflop);
@@ -151,10 +150,15 @@ double part_of_products(const ComputeRates& rates, const Work& work) {
 }
 
 double bytes_rate(const ComputeRates& rates, const Work& work) {
-  const auto& rows = byte_rates();
-  const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& each) { return each.kind == work.kind; });
-  const auto* list = row == rows.end() ? &rates.copy_gb_per_s : &(rates.*row->list);
-  const auto& used = list->empty() ? rates.copy_gb_per_s : *list;
+  const std::vector<double>* list = nullptr;
+  for (auto kind = work.kind; list == nullptr || list->empty();) {
+    const auto& rows = byte_rates();
+    const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& each) { return each.kind == kind; });
+    list = &(rates.*(row == rows.end() ? rows.front() : *row).list);
+    if (kind == Kind::copy || row == rows.end()) break;
+    kind = row->otherwise;
+  }
+  const auto& used = *list;
   const double mb = work.bytes / 1e6;
   return 1e9 * part_of_smallest(rates.mb, used, mb) * part_of(rates.tensors, work.dtype) * rate_at(rates.mb, used, mb);
 }
@@ -204,18 +208,22 @@ const char* name_of(Kind kind) {
 const std::vector<ByteRates>& byte_rates() {
   using O = ComputeRates;
   static const std::vector<ByteRates> rows{
-      {Kind::copy, "copy_gb_per_s", &O::copy_gb_per_s, "Bytes that copies of these sizes read and write, GB/s."},
-      {Kind::fill, "fill_gb_per_s", &O::fill_gb_per_s,
+      {Kind::copy, Kind::copy, "copy_gb_per_s", &O::copy_gb_per_s,
+       "Bytes that copies of these sizes read and write, GB/s."},
+      {Kind::fill, Kind::copy, "fill_gb_per_s", &O::fill_gb_per_s,
        "The same of tensors that are filled with one value. Empty, as below: as copies."},
-      {Kind::pointwise, "pointwise_gb_per_s", &O::pointwise_gb_per_s, "The same of sums and products by element."},
-      {Kind::activation, "activation_gb_per_s", &O::activation_gb_per_s,
+      {Kind::pointwise, Kind::copy, "pointwise_gb_per_s", &O::pointwise_gb_per_s,
+       "The same of sums and products by element."},
+      {Kind::activation, Kind::copy, "activation_gb_per_s", &O::activation_gb_per_s,
        "The same of GELU, exponentials and their like."},
-      {Kind::tanh, "tanh_gb_per_s", &O::tanh_gb_per_s, "The same of tanh, and of GELU by tanh."},
-      {Kind::norm, "norm_gb_per_s", &O::norm_gb_per_s, "The same of layer and batch norms."},
-      {Kind::softmax, "softmax_gb_per_s", &O::softmax_gb_per_s, "The same of softmax."},
-      {Kind::random, "random_gb_per_s", &O::random_gb_per_s, "The same of dropout masks."},
-      {Kind::dropout, "dropout_gb_per_s", &O::dropout_gb_per_s, "The same of the backward pass of dropout."},
-      {Kind::optimizer, "optimizer_gb_per_s", &O::optimizer_gb_per_s, "The same of fused optimizers."}};
+      {Kind::tanh, Kind::activation, "tanh_gb_per_s", &O::tanh_gb_per_s,
+       "The same of tanh, and of GELU by tanh. Empty: as GELU."},
+      {Kind::norm, Kind::copy, "norm_gb_per_s", &O::norm_gb_per_s, "The same of layer and batch norms."},
+      {Kind::softmax, Kind::copy, "softmax_gb_per_s", &O::softmax_gb_per_s, "The same of softmax."},
+      {Kind::random, Kind::copy, "random_gb_per_s", &O::random_gb_per_s, "The same of dropout masks."},
+      {Kind::dropout, Kind::copy, "dropout_gb_per_s", &O::dropout_gb_per_s,
+       "The same of the backward pass of dropout."},
+      {Kind::optimizer, Kind::copy, "optimizer_gb_per_s", &O::optimizer_gb_per_s, "The same of fused optimizers."}};
   return rows;
 }
 
@@ -258,20 +266,22 @@ std::string Machine::toml() const {
 double Machine::seconds(const Work& work) const {
   if (!has_rates()) return 0;
   const double launch = 1e-6 * compute.launch_us;
-  if (work.bytes == 0) return launch;
+  if (work.bytes == 0) return device == "cuda" ? 0 : launch;  // a view launches nothing
   if (work.flops == 0) return launch + work.bytes / bytes_rate(compute, work);
   return launch + work.flops / (part_of_products(compute, work) * product_rate(compute, work));
 }
 
-std::size_t Machine::hosts_of(const std::vector<int>& ranks) const {
-  std::set<std::int64_t> hosts;
-  for (const int rank : ranks) hosts.insert(rank / ranks_per_host);
-  return hosts.size();
+int Machine::host_count(const std::vector<int>& ranks) const {
+  int hosts = 0;
+  std::int64_t last = -1;
+  for (const int rank : ranks)
+    if (const auto host = rank / ranks_per_host; std::exchange(last, host) != host) ++hosts;
+  return hosts;
 }
 
 double Machine::seconds(double bytes, int rounds, const std::vector<int>& ranks) const {
   if (!has_rates()) return 0;
-  const auto count = static_cast<double>(ranks.size()), hosts = static_cast<double>(hosts_of(ranks));
+  const auto count = static_cast<double>(ranks.size()), hosts = static_cast<double>(host_count(ranks));
   double latency_us = (count - hosts) * inside.latency_us + (hosts - 1) * between.latency_us;
   if (rounds > 1 && hosts > 1)
     latency_us = std::min(latency_us, (count / hosts - 1) * inside.latency_us + std::log2(hosts) * between.latency_us);
@@ -286,7 +296,7 @@ double Machine::crowding_of(int ranks_on_host) const {
 }
 
 double Machine::skew(double seconds, const std::vector<int>& ranks) const {
-  return std::sqrt(1e-6 * (hosts_of(ranks) > 1 ? between : inside).jitter_us * seconds);
+  return std::sqrt(1e-6 * (host_count(ranks) > 1 ? between : inside).jitter_us * seconds);
 }
 
 }  // namespace trireme::plan

@@ -19,8 +19,8 @@
 // A collective goes around a ring of its N ranks, an all-reduce twice: each rank sends its bytes to the next one, and
 // N - 1 hops take a latency, inside or between hosts (Thakur et al., "Optimization of Collective Communication
 // Operations in MPICH", 2005). On several hosts there are as many rings at once as ranks on a host, each with its own
-// link between the hosts; short all-reduces use trees instead, whose hops between H hosts are log2 H (NCCL's model of
-// itself, src/graph/tuning.cc of NCCL 2.12).
+// link between the hosts; short all-reduces use trees instead, with log2 H hops between H hosts (as NCCL models its
+// algorithms in src/graph/tuning.cc, 2.12).
 #pragma once
 
 #include <c10/core/DeviceType.h>
@@ -90,11 +90,11 @@ struct ComputeRates {
 /// A kind of operators without FLOPs that has rates of its own.
 struct ByteRates {
   Kind kind{};
+  Kind otherwise{};  ///< whose rates count without any
   const char* key = "";
   ComputeRates::Rates ComputeRates::*list = nullptr;  ///< by ComputeRates::mb
   const char* text = "";
 };
-/// Copies first, whose rates count for a kind without any.
 const std::vector<ByteRates>& byte_rates();
 
 /// At a size, from the rates at several: interpolated in the logarithms of both, and as at the ends outside.
@@ -135,7 +135,8 @@ struct Machine {
   /// Without rates nothing takes time.
   [[nodiscard]] bool has_rates() const { return !compute.tflops_fp32.empty(); }
   [[nodiscard]] double seconds(const Work& work) const;
-  /// Of a collective that goes `rounds` times around the ring of these world ranks, in which each sends `bytes`.
+  /// Of a collective that goes `rounds` times around the ring of these world ranks in ascending order, in which each
+  /// sends `bytes`.
   [[nodiscard]] double seconds(double bytes, int rounds, const std::vector<int>& ranks) const;
   /// What operators take with so many ranks on a host, beside the rates.
   [[nodiscard]] double crowding_of(int ranks_on_host) const;
@@ -143,8 +144,7 @@ struct Machine {
   [[nodiscard]] double skew(double seconds, const std::vector<int>& ranks) const;
 
  private:
-  /// On how many hosts these world ranks are.
-  [[nodiscard]] std::size_t hosts_of(const std::vector<int>& ranks) const;
+  [[nodiscard]] int host_count(const std::vector<int>& ranks) const;
 };
 
 }  // namespace trireme::plan

@@ -132,7 +132,7 @@ class PlannedBackend final : public c10d::Backend {
   }
   WorkPtr alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& /*options*/) override {
     for (std::size_t i = 0; i < outputs.size(); ++i) copy(outputs[i], inputs[i]);
-    return direct(ring() * bytes_of(inputs));
+    return all_to_all(ring() * bytes_of(inputs));
   }
   WorkPtr barrier(const c10d::BarrierOptions& /*options*/) override { return collective(0); }
 
@@ -148,7 +148,7 @@ class PlannedBackend final : public c10d::Backend {
   WorkPtr recv(Tensors& tensors, int peer, int tag) override {
     const auto tensor = tensors.front();
     if (!mail_.has(world_rank(peer)))
-      return next(machine_.seconds(bytes_of(tensors), 1, {world_rank(rank_), world_rank(peer)}));
+      return enqueue(machine_.seconds(bytes_of(tensors), 1, {world_rank(rank_), world_rank(peer)}));
     const auto channel = fmt::format("{} {}", channel_, tag);
     const auto number = received_[{peer, channel}]++;
     return c10::make_intrusive<PlannedWork>([this, tensor, peer, channel, number, self = self_()] {
@@ -172,11 +172,13 @@ class PlannedBackend final : public c10d::Backend {
     for (const auto& tensor : tensors)
       if (!tensor.is_meta() && op == c10d::ReduceOp::SUM) tensor.mul_(size_);
   }
-  WorkPtr collective(double bytes, int rounds = 1) { return next(machine_.seconds(bytes, rounds, ranks_)); }
-  /// Each rank sends to each, the farthest one included.
-  WorkPtr direct(double bytes) { return next(machine_.seconds(bytes, size_ - 1, {ranks_.front(), ranks_.back()})); }
+  WorkPtr collective(double bytes, int rounds = 1) { return enqueue(machine_.seconds(bytes, rounds, ranks_)); }
+  /// By the link to the farthest rank.
+  WorkPtr all_to_all(double bytes) {
+    return enqueue(machine_.seconds(bytes, size_ - 1, {ranks_.front(), ranks_.back()}));
+  }
   /// One operation of the group after another.
-  WorkPtr next(double seconds) {
+  WorkPtr enqueue(double seconds) {
     const double arrived = clock_.now + machine_.skew(clock_.now - clock_.met, ranks_);
     clock_.met = clock_.now;
     const double end = busy_until_ = std::max(busy_until_, arrived) + seconds;

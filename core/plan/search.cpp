@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <deque>
 #include <optional>
 #include <tuple>
@@ -18,8 +19,8 @@ constexpr const char* kZero = "parallel.zero";
 constexpr const char* kMicroBatch = "train.micro_batch";
 constexpr const char* kRecompute = "train.recompute";
 constexpr const char* kOffload = "plugin.hybrid_parallel.cpu_offload";
-constexpr double kPartForDivisions = 0.7;  ///< of the limits; the rest improves the fastest
-constexpr double kSlow = 1.25;             ///< times the fastest
+constexpr double kPartForLayouts = 0.7;  ///< of the limits; the rest improves the fastest
+constexpr double kSlow = 1.25;           ///< times the fastest
 
 /// How the ranks are divided.
 struct Sizes {
@@ -75,15 +76,19 @@ class Searching {
     if (options_.keeps_layout) {
       try_microbatches();
     } else {
-      for (const auto& sizes : all_sizes(options_.ranks)) {
-        if ((options_.keeps_microbatches && sizes.pp > 1) || !is_as_given(sizes)) continue;
-        if (is_over(kPartForDivisions)) break;
-        if (splits_a_slow_one(sizes))
-          slow_.insert(sizes);
-        else
-          try_layout(sizes);
-      }
+      const auto all = all_sizes(options_.ranks);
+      auto next = all.begin();
+      const auto try_layouts = [&](auto has_ended) {
+        for (; next != all.end() && !has_ended(); ++next)
+          if (splits_a_slow_one(*next))
+            slow_.insert(*next);
+          else if (matches_given(*next) && !(options_.keeps_microbatches && next->pp > 1))
+            try_layout(*next);
+      };
+      try_layouts([&] { return is_over(std::isfinite(fastest_) ? kPartForLayouts : 1); });
       refine_fastest();
+      try_layouts([&] { return is_over(); });
+      is_complete_ = is_complete_ && next == all.end();
     }
     SearchResult out{.fitting = fitting(),
                      .too_large = std::move(too_large_),
@@ -96,12 +101,10 @@ class Searching {
   }
 
  private:
-  /// Whether this part of both limits is used.
-  [[nodiscard]] bool is_over(double part = 1) {
+  /// Whether this part of a limit is used.
+  [[nodiscard]] bool is_over(double part = 1) const {
     const std::chrono::duration<double> spent = std::chrono::steady_clock::now() - begun_;
-    const bool is_over = forecasts_ >= part * options_.most_forecasts || spent.count() >= part * options_.most_seconds;
-    is_complete_ = is_complete_ && !is_over;
-    return is_over;
+    return forecasts_ >= part * options_.most_forecasts || spent.count() >= part * options_.most_seconds;
   }
   /// Whether it is a slow division that fits, with one of the axes that split the model longer.
   [[nodiscard]] bool splits_a_slow_one(const Sizes& of) const {
@@ -131,13 +134,15 @@ class Searching {
     std::stable_sort(out.begin(), out.end(), is_better);
     return out;
   }
-  [[nodiscard]] bool is_as_given(const Sizes& of) const {
+  [[nodiscard]] bool matches_given(const Sizes& of) const {
     for (const auto& [key, size] : {std::pair{"dp", of.dp}, {"pp", of.pp}, {"sp", of.sp}, {"tp", of.tp}})
       if (const auto at = options_.given.find(std::string("parallel.") + key);
           at != options_.given.end() && at->second != std::to_string(size))
         return false;
     return true;
   }
+  /// Samples of the largest share of the global batch.
+  [[nodiscard]] std::int64_t share_of(std::int64_t dp) const { return (options_.global_batch + dp - 1) / dp; }
   [[nodiscard]] Settings layout_of(const Sizes& of) const {
     auto out = options_.given;
     out.merge(settings_of(of));
@@ -152,7 +157,10 @@ class Searching {
   const Forecast* forecast(const Settings& settings) {
     auto at = known_.find(settings);
     if (at == known_.end()) {
-      if (is_over()) return nullptr;
+      if (is_over()) {
+        is_complete_ = false;
+        return nullptr;
+      }
       at = known_.emplace(settings, forecast_of_(settings)).first;
       ++forecasts_;
       if (problem_.empty()) problem_ = at->second.problem;
@@ -200,8 +208,8 @@ class Searching {
       auto& means = by_state ? for_state : for_activations;
       const auto next = changed(settings, means.front());
       means.pop_front();
-      if (is_over()) return;
       const auto* with_means = forecast(next);
+      if (!is_complete_) return;
       if (with_means == nullptr || with_means->memory.peak > smallest.memory.peak) continue;
       settings = next;
       smallest = *with_means;
@@ -210,10 +218,12 @@ class Searching {
       too_large_.push_back({settings, smallest});
       return;
     }
+    // What needs means that cost time can become faster when it is split more. ZeRO 1 and 2 cost little.
+    auto plainest = settings;
+    if (may_set(kZero) && settings.contains(kZero) && settings.at(kZero) != "3") plainest.erase(kZero);
+    const bool has_room = plainest == layout_of(sizes);
     if (sizes.pp > 1) improve_pipeline(settings, smallest);
     fastest_ = std::min(fastest_, smallest.time.step);
-    // One that has to recompute or to offload can become faster when it is split more.
-    const bool has_room = !settings.contains(kRecompute) && !settings.contains(kOffload);
     if (has_room && smallest.time.step > kSlow * fastest_) slow_.insert(sizes);
   }
 
@@ -229,8 +239,9 @@ class Searching {
       found = *better;
       return true;
     };
-    const auto share = options_.global_batch / *text::integer(settings.at("parallel.dp"));
-    while (2 * found.micro_batch <= share && improves(kMicroBatch, std::to_string(2 * found.micro_batch))) continue;
+    const auto share = share_of(*text::integer(settings.at("parallel.dp")));
+    while (found.micro_batch < share && improves(kMicroBatch, std::to_string(std::min(share, 2 * found.micro_batch))))
+      continue;
     improves("parallel.schedule", "\"zb_h1\"");
   }
 
@@ -244,9 +255,9 @@ class Searching {
     };
     const auto dp = *text::integer(settings.at("parallel.dp")), micro = found.micro_batch;
     std::vector<std::string> sizes;
-    const auto share = options_.global_batch / dp;
-    const bool is_whole = !has("parallel.pp") && 2 * micro >= share;  // which is what it is without the key
-    if (2 * micro <= share) sizes.push_back(is_whole && !options_.sets_micro_batch ? "" : std::to_string(2 * micro));
+    const auto share = share_of(dp);
+    const bool is_default = !has("parallel.pp") && !options_.sets_micro_batch && 2 * micro >= share;
+    if (micro < share) sizes.push_back(is_default ? "" : std::to_string(std::min(share, 2 * micro)));
     if (micro > 1) sizes.push_back(std::to_string((micro + 1) / 2));
     of_key(kMicroBatch, sizes);
     const bool recomputes = has(kRecompute) ? settings.at(kRecompute) == "true" : options_.recomputes;

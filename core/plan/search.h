@@ -5,8 +5,7 @@
 //   1  every way to write the ranks as dp x pp x sp x tp, those that split the model least first; not those that split
 //      more what fits and is slow already
 //   2  of a layout that does not fit: what makes it fit, from the cheapest means to the dearest (ZeRO, microbatches of
-//   a
-//      half and a quarter, recomputation, still smaller ones, offloaded optimizer state)
+//      a half and a quarter, recomputation, still smaller ones, offloaded optimizer state)
 //   3  of the fastest layouts: one key after another gets the value that makes the step fastest (ZeRO stage, schedule,
 //      size of the microbatches, mode of sequence parallelism, recomputation), until none helps
 #pragma once

@@ -62,7 +62,9 @@ class Observations {
     if (work.bytes == 0) return;
     seconds += seen.seconds();
     const auto& axis = axis_of(work.kind);
-    const double amount = work.flops > 0 ? work.flops : work.bytes;
+    const bool multiplies = &axis != &kBytes;
+    if (seen.seconds() <= 0 || (multiplies && work.flops == 0)) return;
+    const double amount = multiplies ? work.flops : work.bytes;
     const double size = std::max(axis.least, &axis == &kProducts ? work.size() : amount);
     auto& sum = sums_[{work.kind, c10::isFloatingType(work.dtype) ? work.dtype : at::kFloat}][size];
     // What is smaller than the smallest tensor or convolution takes as long as that.
@@ -122,7 +124,7 @@ class Observations {
   /// the seconds. Sizes that nobody had get the rates of their neighbours.
   static std::vector<double> fitted(const Axis& axis, const Sums& sums) {
     const auto count = axis.count;
-    std::vector<double> diagonal(count), beside(count), right(count);  // of the normal equations
+    std::vector<double> diagonal(count), off_diagonal(count), rhs(count);  // of the normal equations
     double all = 0;
     for (const auto& [size, sum] : sums) {
       const double at = std::clamp(std::log(size / axis.least) / std::log(axis.factor), 0.0, count - 1.0);
@@ -131,25 +133,25 @@ class Observations {
       const double rate = std::log(sum.work / sum.seconds);
       diagonal[low] += sum.seconds * low_part * low_part;
       diagonal[low + 1] += sum.seconds * high_part * high_part;
-      beside[low] += sum.seconds * low_part * high_part;
-      right[low] += sum.seconds * low_part * rate;
-      right[low + 1] += sum.seconds * high_part * rate;
+      off_diagonal[low] += sum.seconds * low_part * high_part;
+      rhs[low] += sum.seconds * low_part * rate;
+      rhs[low + 1] += sum.seconds * high_part * rate;
       all += sum.seconds;
     }
     const double smooth = 1e-3 * all;
     for (std::size_t i = 0; i + 1 < count; ++i) {
       diagonal[i] += smooth;
       diagonal[i + 1] += smooth;
-      beside[i] -= smooth;
+      off_diagonal[i] -= smooth;
     }
     for (std::size_t i = 1; i < count; ++i) {
-      const double part = beside[i - 1] / diagonal[i - 1];
-      diagonal[i] -= part * beside[i - 1];
-      right[i] -= part * right[i - 1];
+      const double part = off_diagonal[i - 1] / diagonal[i - 1];
+      diagonal[i] -= part * off_diagonal[i - 1];
+      rhs[i] -= part * rhs[i - 1];
     }
     std::vector<double> out(count);
     for (std::size_t i = count; i-- > 0;)
-      out[i] = (right[i] - (i + 1 < count ? beside[i] * out[i + 1] : 0)) / diagonal[i];
+      out[i] = (rhs[i] - (i + 1 < count ? off_diagonal[i] * out[i + 1] : 0)) / diagonal[i];
     for (auto& rate : out) rate = std::exp(rate);
     return out;
   }

@@ -37,13 +37,13 @@ const Fields<ParallelSection>& parallel_fields() {
   using O = ParallelSection;
   static const auto table = [] {
     Fields<O> fields("parallel", parallel_text());
-    fields.add(
-        "plugin", &O::plugin,
-        "How the model is distributed over the ranks: the name of a built-in plugin, or the path of a .so. The "
-        "plugin's options are in [plugin.NAME]. Unset: hybrid_parallel if this section has a key besides dp, "
-        "else torch_ddp. \"auto\": the plan chooses the layout for the ranks, and keys of [train] that are unset "
-        "(docs/plan.md).",
-        {.path = true, .path_ending = ".so"});
+    fields.add("plugin", &O::plugin,
+               "How the model is distributed over the ranks: the name of a built-in plugin, or the path of a .so. The "
+               "plugin's options are in [plugin.NAME]. Unset: hybrid_parallel if this section has a key besides dp, "
+               "else torch_ddp. \"auto\": the plan chooses the layout for the ranks, and keys of [train] and of this "
+               "section that "
+               "are unset; [plugin.NAME] has no effect then (docs/plan.md).",
+               {.path = true, .path_ending = ".so"});
     for (const auto& kind : comm::axis_kinds())
       if (!kind.key.empty())
         fields.add(kind.key, [key = kind.key](O & section) -> auto& { return section.sizes.at(key); }, size_text(kind),

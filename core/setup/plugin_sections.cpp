@@ -9,9 +9,7 @@
 #include "core/comm/axes.h"
 
 namespace trireme::train {
-namespace {
 
-/// Keys of [parallel] and the plugin keys that they abbreviate.
 const std::map<std::string, std::string>& short_keys() {
   static const auto keys = [] {
     std::map<std::string, std::string> all{
@@ -22,6 +20,8 @@ const std::map<std::string, std::string>& short_keys() {
   }();
   return keys;
 }
+
+namespace {
 
 /// Makes errors name a key in the form that the user writes. A key that is not set takes the form of the other keys.
 void name_keys_as_written(config::Table& section, const config::Table& parallel) {

@@ -20,8 +20,8 @@ OperatorProfile::OperatorProfile()
 
 int OperatorProfile::block_of(const plan::SeenOperator& seen) {
   if (!seen.is_backward) {
-    const int block = comm::flight::block();
-    if (std::exchange(block_, block) != block && seen.sequence) blocks_from_[*seen.sequence] = block;
+    block_ = comm::flight::block();
+    if (std::exchange(forward_block_, block_) != block_ && seen.sequence) blocks_from_[*seen.sequence] = block_;
   } else if (seen.sequence) {  // else the gradient is that of the node before
     const auto after = blocks_from_.upper_bound(*seen.sequence);
     block_ = after == blocks_from_.begin() ? -1 : std::prev(after)->second;

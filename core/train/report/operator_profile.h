@@ -37,7 +37,7 @@ class OperatorProfile {
   };
   int block_of(const plan::SeenOperator& seen);
   std::map<std::int64_t, int> blocks_from_;  ///< the block in which autograd's nodes are made from this number on
-  int block_ = -1;                           ///< of the operator before
+  int forward_block_ = -1, block_ = -1;      ///< of the operator before, in a forward pass and in any
   std::chrono::steady_clock::time_point begun_ = std::chrono::steady_clock::now();
   std::vector<Span> spans_;
   plan::OperatorWatch watch_;

@@ -57,7 +57,29 @@ TEST(Machine, SmallTensorsTakeAsLongAsTheSmallestThatWereMeasured) {
   EXPECT_NEAR(copy(1e6), 1e-4, 1e-12);
   EXPECT_NEAR(copy(1), copy(1e6), 1e-12);
   EXPECT_NEAR(copy(1e8), 1e-4, 1e-12);
-  EXPECT_EQ(machine.seconds(Work{.kind = Kind::view}), 0);
+  auto launching = machine;
+  launching.compute.launch_us = 4;
+  EXPECT_NEAR(launching.seconds(Work{.kind = Kind::view}), 4e-6, 1e-12);
+  launching.device = "cuda";
+  EXPECT_EQ(launching.seconds(Work{.kind = Kind::view}), 0);
+}
+
+TEST(Machine, KindsWithoutRatesTakeThoseOfTheNextOnes) {
+  auto machine = simple();
+  const auto seconds = [&](Kind kind, double flops = 0) {
+    return machine.seconds(Work{.kind = kind, .flops = flops, .bytes = 1e6});
+  };
+  EXPECT_EQ(seconds(Kind::tanh), seconds(Kind::copy));
+  machine.compute.activation_gb_per_s = {2};
+  EXPECT_EQ(seconds(Kind::tanh), seconds(Kind::activation));
+  EXPECT_EQ(seconds(Kind::fill), seconds(Kind::copy));
+  machine.compute.tanh_gb_per_s = {1};
+  EXPECT_EQ(seconds(Kind::tanh), 2 * seconds(Kind::activation));
+  EXPECT_EQ(seconds(Kind::convolution_backward, 1e9), seconds(Kind::product, 1e9));
+  machine.compute.convolution_tflops = {0.5};
+  EXPECT_EQ(seconds(Kind::convolution_backward, 1e9), seconds(Kind::convolution, 1e9));
+  machine.compute.convolution_backward_tflops = {0.25};
+  EXPECT_EQ(seconds(Kind::convolution_backward, 1e9), 2 * seconds(Kind::convolution, 1e9));
 }
 
 TEST(Machine, MessagesTakeTheLinkOfTheirRanks) {
