@@ -358,6 +358,8 @@ SearchResult search(const SearchOptions& options, const ForecastOf& forecast_of)
 
 std::string why_none(const SearchOptions& options, const SearchResult& result) {
   const auto ranks = text::quantity(options.ranks, "rank");
+  if (result.forecasts == 0)
+    return fmt::format("no layout of {} has the sizes that [parallel] sets; change or remove them", ranks);
   if (result.too_large.empty())
     return fmt::format("no layout of {} can run this file; the first one: {}", ranks, result.problem);
   const auto& [settings, smallest] = result.too_large.front();

@@ -141,6 +141,11 @@ TEST(Search, SaysWhatIsTooLargeAndWhatCannotRun) {
   });
   EXPECT_TRUE(none.fitting.empty() && none.too_large.empty());
   EXPECT_EQ(none.problem, "no file");
+  MadeUp other;
+  const SearchOptions three{.ranks = 8, .given = {{"parallel.tp", "3"}}};
+  const auto unlike = searched(other, three);
+  EXPECT_TRUE(other.asked.empty());
+  EXPECT_NE(why_none(three, unlike).find("no layout of 8 ranks has the sizes"), std::string::npos);
 }
 
 TEST(Search, ChangesNeitherFixedKeysNorBatchStatistics) {
