@@ -149,16 +149,17 @@ double part_of_products(const ComputeRates& rates, const Work& work) {
   return is_convolution(work.kind) ? part_of(rates.convolution, work.dtype) : 1;
 }
 
+/// Those of a kind, or without any those that count in their place.
+const std::vector<double>& bytes_rates(const ComputeRates& rates, Kind kind) {
+  const auto& rows = byte_rates();
+  const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& each) { return each.kind == kind; });
+  const auto& of = row == rows.end() ? rows.front() : *row;
+  const auto& list = rates.*of.list;
+  return list.empty() && of.kind != of.otherwise ? bytes_rates(rates, of.otherwise) : list;
+}
+
 double bytes_rate(const ComputeRates& rates, const Work& work) {
-  const std::vector<double>* list = nullptr;
-  for (auto kind = work.kind; list == nullptr || list->empty();) {
-    const auto& rows = byte_rates();
-    const auto row = std::find_if(rows.begin(), rows.end(), [&](const auto& each) { return each.kind == kind; });
-    list = &(rates.*(row == rows.end() ? rows.front() : *row).list);
-    if (kind == Kind::copy || row == rows.end()) break;
-    kind = row->otherwise;
-  }
-  const auto& used = *list;
+  const auto& used = bytes_rates(rates, work.kind);
   const double mb = work.bytes / 1e6;
   return 1e9 * part_of_smallest(rates.mb, used, mb) * part_of(rates.tensors, work.dtype) * rate_at(rates.mb, used, mb);
 }

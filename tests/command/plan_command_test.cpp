@@ -251,11 +251,10 @@ TEST(PlanCommand, PlantedWasteIsPlannedAndMeasuredAlike) {
   const auto measured = [](const std::string& faults, bool is_planned) {
     SCOPED_TRACE(faults);
     const SmallRun run(kLeaves, "epochs = 1\nmax_steps = 3\nglobal_batch = 8\n");
-    auto sets_of = sets({"parallel.plugin=" TRIREME_PLANTED});
+    std::vector<std::string> settings{"parallel.plugin=" TRIREME_PLANTED};
     for (const auto* fault : {"keep", "twice", "hide"})
-      if (faults.find(fault) != faults.npos)
-        sets_of.insert(sets_of.end(), {"--set", std::string("plugin.planted.") + fault + "=true"});
-    train_well(run, 2, sets_of);
+      if (faults.find(fault) != faults.npos) settings.push_back(std::string("plugin.planted.") + fault + "=true");
+    train_well(run, 2, sets(settings));
     const auto check = run_process({TRIREME_COMMAND, "plan", "--check", run.dir(), "--json"});
     EXPECT_EQ(check.code, 0) << check.err;
     const auto row = nlohmann::json::parse(check.out).at(0);

@@ -8,16 +8,11 @@
 namespace trireme::tests {
 namespace {
 
-Arguments with_settings(const std::vector<std::string>& settings, Arguments arguments) {
-  for (const auto& setting : settings) arguments.insert(arguments.end(), {"--set", setting});
-  return arguments;
-}
-
 nlohmann::json planned(const SmallRun& run, const std::string& layout, const std::vector<std::string>& settings,
                        const std::string& machine = "h100-sxm") {
-  const auto result = run_process(with_settings(settings, {TRIREME_COMMAND, "plan", run.config, "--layouts", layout,
-                                                           "--machine", machine, "--json"}),
-                                  {.time_limit = 300});
+  const auto result = run_process(
+      sets(settings, {TRIREME_COMMAND, "plan", run.config, "--layouts", layout, "--machine", machine, "--json"}),
+      {.time_limit = 300});
   EXPECT_EQ(result.code, 0) << result.err << result.out;
   return nlohmann::json::parse(result.out).at(0);
 }

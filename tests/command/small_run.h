@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <initializer_list>
 #include <map>
 #include <memory>
 #include <string>
@@ -79,7 +78,7 @@ class SmallRun {
 
 using Arguments = std::vector<std::string>;
 
-inline Arguments sets(std::initializer_list<std::string> assignments, Arguments arguments = {}) {
+inline Arguments sets(const std::vector<std::string>& assignments, Arguments arguments = {}) {
   for (const auto& assignment : assignments) arguments.insert(arguments.end(), {"--set", assignment});
   return arguments;
 }
