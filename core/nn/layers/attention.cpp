@@ -6,7 +6,6 @@
 #include <ATen/ops/_fused_sdp_choice.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/matmul.h>
-#include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -20,6 +19,7 @@
 #include "core/nn/autograd/recompute.h"
 #include "core/nn/block.h"
 #include "core/nn/layers/attention_dropout.h"
+#include "core/nn/layers/fused_attention.h"
 
 namespace trireme::nn {
 namespace {
@@ -133,7 +133,7 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
     if (bias.defined()) mask = bias.expand({q.size(0), -1, q.size(2), -1});
     // No fused kernel takes an empty batch.
     const OnlyKernel only(q.numel() == 0 ? AttentionKernel::fastest : kernel, /*math=*/false);
-    return at::scaled_dot_product_attention(q, keys, values, mask, 0, kernel_causal);
+    return fused_attention(q, keys, values, mask, kernel_causal);
   }
   const double scale = 1 / std::sqrt(static_cast<double>(q.size(-1)));
   auto scores = at::matmul(q * scale, keys.transpose(-2, -1));

@@ -1,12 +1,14 @@
 // The layers of transformers against their formulas, element by element: which keys a query attends to, which heads
 // share keys and values, rotation by position, RMS norm, gated products, activations.
 #include <ATen/TensorOperators.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
+#include <ATen/ops/randn.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
@@ -15,6 +17,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,6 +26,7 @@
 #include "core/nn/block.h"
 #include "core/nn/layers/attention.h"
 #include "core/nn/layers/attention_dropout.h"
+#include "core/nn/layers/fused_attention.h"
 #include "core/nn/layers/gated_linear.h"
 #include "core/nn/layers/rms_norm.h"
 #include "core/nn/parameters.h"
@@ -106,6 +110,45 @@ TEST(TransformerLayers, AttentionMatchesItsFormula) {
         }
     EXPECT_TRUE(got.isfinite().all().item<bool>());
   }
+}
+
+// Whatever computes it: the result has the dtype of the inputs, or of autocast, and no more than their rounding errors.
+TEST(TransformerLayers, FusedAttentionInHalfPrecision) {
+  constexpr double kHalfUnit = 1.0 / 256;  // of bf16, relative
+  const auto gradients_of = [](const at::Tensor& out, const std::vector<at::Tensor>& inputs) {
+    out.sum().backward();
+    std::vector<at::Tensor> gradients{out.detach()};
+    for (const auto& x : inputs) gradients.push_back(std::exchange(x.mutable_grad(), at::Tensor()));
+    return gradients;
+  };
+  for (const std::int64_t keys : {5, 200})
+    for (const bool masked : {false, true})
+      for (const bool by_autocast : {false, true}) {
+        SCOPED_TRACE(std::to_string(keys) + (masked ? " masked" : "") + (by_autocast ? " by autocast" : ""));
+        std::vector<at::Tensor> exact, half;
+        for (int i = 0; i < 3; ++i) {
+          half.push_back(at::randn({2, 3, i == 0 ? keys - 1 : keys, 8}, at::kBFloat16));
+          exact.push_back(half.back().to(at::kDouble).requires_grad_());
+          if (by_autocast) half.back() = half.back().to(at::kFloat);
+          half.back().requires_grad_();
+        }
+        std::optional<at::Tensor> mask, exact_mask;
+        if (masked) {
+          mask = at::zeros({2, 1, keys - 1, keys}, half[0].options().requires_grad(false));
+          mask->slice(-1, keys - 2).fill_(-1e4);
+          exact_mask = mask->to(at::kDouble);
+        }
+        const auto expected = gradients_of(fused_attention(exact[0], exact[1], exact[2], exact_mask, !masked), exact);
+        at::autocast::set_autocast_enabled(at::kCPU, by_autocast);
+        const auto out = fused_attention(half[0], half[1], half[2], mask, !masked);
+        at::autocast::set_autocast_enabled(at::kCPU, false);
+        EXPECT_EQ(out.scalar_type(), at::kBFloat16);
+        const auto found = gradients_of(out, half);
+        for (std::size_t i = 0; i < found.size(); ++i)
+          EXPECT_LE(largest_difference(found[i].to(at::kDouble), expected[i]),
+                    4 * kHalfUnit * expected[i].abs().max().item<double>())
+              << i;
+      }
 }
 
 TEST(TransformerLayers, AMaskOfAnotherLengthIsRefused) {
