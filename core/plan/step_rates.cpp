@@ -17,7 +17,6 @@
 #include <ATen/ops/native_dropout_backward.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/relu.h>
-#include <ATen/ops/scaled_dot_product_attention.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/softmax.h>
 #include <ATen/ops/zeros.h>
@@ -26,169 +25,23 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <map>
 #include <memory>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "core/base/trace.h"
 #include "core/comm/host_values.h"
 #include "core/nn/layers/dropout_mask.h"
+#include "core/nn/layers/fused_attention.h"
 #include "core/plan/measured.h"
 #include "core/plan/operator_watch.h"
+#include "core/plan/rate_fit.h"
 
 namespace trireme::plan {
 namespace {
 
-/// Sizes at which rates are given, each `factor` times the one before.
-struct Axis {
-  double least = 1, factor = 2;
-  std::size_t count = 1;
-  [[nodiscard]] std::vector<double> sizes(double unit = 1) const {
-    std::vector<double> out(count);
-    for (std::size_t i = 0; i < count; ++i) out[i] = least / unit * std::pow(factor, i);
-    return out;
-  }
-};
-constexpr Axis kProducts{8, 2, 9}, kFlops{1 << 18, 4, 7}, kBytes{1 << 12, 4, 10};
 constexpr std::size_t kBlocks = 6;  ///< of a network, whose tensors together are no longer in the caches
-
-/// What operators took, by their kinds and sizes, each in its dtype.
-class Observations {
- public:
-  void add(const SeenOperator& seen) {
-    const auto& work = seen.work;
-    ++operators;
-    if (work.bytes == 0) return;
-    seconds += seen.seconds();
-    const auto& axis = axis_of(work.kind);
-    const bool multiplies = &axis != &kBytes;
-    if (seen.seconds() <= 0 || (multiplies && work.flops == 0)) return;
-    const double amount = multiplies ? work.flops : work.bytes;
-    const double size = std::max(axis.least, &axis == &kProducts ? work.size() : amount);
-    auto& sum = sums_[{work.kind, c10::isFloatingType(work.dtype) ? work.dtype : at::kFloat}][size];
-    // What is smaller than the smallest tensor or convolution takes as long as that.
-    sum.work += &axis == &kProducts ? amount : size;
-    sum.seconds += seen.seconds();
-  }
-
-  /// Work in a second at the sizes of the kind's axis. Empty without any.
-  [[nodiscard]] std::vector<double> rates(Kind kind, at::ScalarType dtype = at::kFloat) const {
-    const auto found = sums_.find({kind, dtype});
-    return found == sums_.end() ? std::vector<double>() : fitted(axis_of(kind), found->second);
-  }
-  /// Work in a second of all operators for which `takes(kind)`, in this dtype, beside what operators of the kind
-  /// `like(kind)` and their sizes do in a second of the dtype `beside`; 1 if there were none.
-  template <class Takes, class Like>
-  [[nodiscard]] double part(at::ScalarType dtype, at::ScalarType beside, const Takes& takes, const Like& like) const {
-    double own = 0, as_others = 0;
-    for (const auto& [of, sums] : sums_) {
-      if (of.second != dtype || !takes(of.first)) continue;
-      const auto others = rates(like(of.first), beside);
-      const auto sizes = axis_of(of.first).sizes();
-      if (others.empty()) continue;
-      for (const auto& [size, sum] : sums) {
-        own += sum.seconds;
-        as_others += sum.work / rate_at(sizes, others, size);
-      }
-    }
-    return own > 0 ? as_others / own : 1;
-  }
-  /// FLOP/s of attention, beside those of products of its size in its dtype.
-  [[nodiscard]] double part_of_products(Kind kind, at::ScalarType dtype) const {
-    return part(
-        dtype, dtype, [kind](Kind of) { return of == kind; }, [](Kind) { return Kind::product; });
-  }
-  /// Work in a second of convolutions, or of all operators without FLOPs, beside that in fp32.
-  [[nodiscard]] double part_of_float(at::ScalarType dtype, bool convolutions) const {
-    const auto takes = [=](Kind of) {
-      return convolutions ? is_convolution(of) : !is_convolution(of) && &axis_of(of) != &kProducts;
-    };
-    return part(dtype, at::kFloat, takes, [](Kind of) { return of; });
-  }
-
-  double seconds = 0, operators = 0;
-
- private:
-  struct Sum {
-    double work = 0, seconds = 0;
-  };
-  using Sums = std::map<double, Sum>;  ///< by size
-
-  static const Axis& axis_of(Kind kind) {
-    const bool multiplies = kind == Kind::product || kind == Kind::attention || kind == Kind::attention_backward;
-    return multiplies ? kProducts : is_convolution(kind) ? kFlops : kBytes;
-  }
-
-  /// The rates between which rate_at() comes closest to what was seen: least squares of the logarithms, weighted with
-  /// the seconds. Sizes that nobody had get the rates of their neighbours.
-  static std::vector<double> fitted(const Axis& axis, const Sums& sums) {
-    const auto count = axis.count;
-    std::vector<double> diagonal(count), off_diagonal(count), rhs(count);  // of the normal equations
-    double all = 0;
-    for (const auto& [size, sum] : sums) {
-      const double at = std::clamp(std::log(size / axis.least) / std::log(axis.factor), 0.0, count - 1.0);
-      const auto low = std::min(static_cast<std::size_t>(at), count - 2);
-      const double high_part = at - static_cast<double>(low), low_part = 1 - high_part;
-      const double rate = std::log(sum.work / sum.seconds);
-      diagonal[low] += sum.seconds * low_part * low_part;
-      diagonal[low + 1] += sum.seconds * high_part * high_part;
-      off_diagonal[low] += sum.seconds * low_part * high_part;
-      rhs[low] += sum.seconds * low_part * rate;
-      rhs[low + 1] += sum.seconds * high_part * rate;
-      all += sum.seconds;
-    }
-    const double smooth = 1e-3 * all;
-    for (std::size_t i = 0; i + 1 < count; ++i) {
-      diagonal[i] += smooth;
-      diagonal[i + 1] += smooth;
-      off_diagonal[i] -= smooth;
-    }
-    for (std::size_t i = 1; i < count; ++i) {
-      const double part = off_diagonal[i - 1] / diagonal[i - 1];
-      diagonal[i] -= part * off_diagonal[i - 1];
-      rhs[i] -= part * rhs[i - 1];
-    }
-    std::vector<double> out(count);
-    for (std::size_t i = count; i-- > 0;)
-      out[i] = (rhs[i] - (i + 1 < count ? off_diagonal[i] * out[i + 1] : 0)) / diagonal[i];
-    for (auto& rate : out) rate = std::exp(rate);
-    return out;
-  }
-
-  std::map<std::pair<Kind, at::ScalarType>, Sums> sums_{};
-};
-
-/// What a step takes beside its operators: for each of them, and in proportion to their time (memory that is freed, and
-/// views).
-class Overheads {
- public:
-  /// Of a network: mean seconds of an operator, and those of the step for each.
-  void add(double inside, double all) { points_.push_back({inside, all}); }
-
-  struct Fit {
-    double launch = 0, factor = 1;  ///< all = launch + factor * inside
-  };
-  /// By least squares of the relative errors.
-  [[nodiscard]] Fit fit() const {
-    double ones = 0, x = 0, xx = 0, y = 0, xy = 0;  // weighted sums
-    for (const auto& [inside, all] : points_) {
-      const double weight = 1 / (all * all);
-      ones += weight;
-      x += weight * inside;
-      xx += weight * inside * inside;
-      y += weight * all;
-      xy += weight * inside * all;
-    }
-    // On a busy machine the points may say anything.
-    const double slope = (ones * xy - x * y) / (ones * xx - x * x);
-    const double factor = std::isfinite(slope) ? std::clamp(slope, 1.0, 2.0) : 1;
-    return {std::max(1e-7, (y - factor * x) / ones), factor};
-  }
-
- private:
-  std::vector<std::pair<double, double>> points_;
-};
 
 /// A small network whose steps run all kinds of operators as they run in a training: on tensors that others have just
 /// written, with the memory that others have just freed.
@@ -260,7 +113,7 @@ class Transformer final : public Network {
                            .permute({2, 0, 3, 1, 4});
       const auto q = qkv[0], k = qkv[1], v = qkv[2];
       // Every other block's attention is not fused, as with dropout.
-      const auto attended = i % 2 == 0 ? at::scaled_dot_product_attention(q, k, v)
+      const auto attended = i % 2 == 0 ? nn::fused_attention(q, k, v)
                                        : at::matmul(at::softmax(at::matmul(q, k.transpose(-2, -1)) * 0.125, -1), v);
       const auto mask = nn::dropout_mask(7, 0.1, samples_, {.count = tokens * width}, c10::kCPU);
       const auto kept = mask.view(x.sizes());
@@ -345,15 +198,16 @@ StepRates rates_in_steps(comm::World& world, double seconds) {
   std::vector<std::unique_ptr<Network>> networks;
   for (const std::int64_t width : {32, 96, 192, 512})
     for (const std::int64_t batch : {2, 16}) networks.push_back(std::make_unique<Transformer>(batch, 50, width));
-  for (const auto dtype : {at::kDouble, at::kBFloat16})
+  // Attention over few tokens is in fp32 where the rest is in bf16.
+  for (const auto& [dtype, batch, tokens] : {std::tuple{at::kDouble, 8, 50}, {at::kBFloat16, 3, 128}})
     for (const std::int64_t width : {96, 192}) {
-      networks.push_back(std::make_unique<Transformer>(8, 50, width, dtype));
+      networks.push_back(std::make_unique<Transformer>(batch, tokens, width, dtype));
       networks.push_back(std::make_unique<Convolutions>(8, 32, width / 6, dtype));
     }
   for (const auto& [channels, size] : {std::pair<std::int64_t, std::int64_t>{16, 32}, {16, 64}, {32, 64}, {64, 64}})
     for (const std::int64_t batch : {2, 8}) networks.push_back(std::make_unique<Convolutions>(batch, size, channels));
-  Observations found;
-  Overheads overheads;
+  RateFit found;
+  OverheadFit overheads;
   std::vector<double> jitters;
   for (auto& network : networks) {
     network->step();
@@ -371,24 +225,24 @@ StepRates rates_in_steps(comm::World& world, double seconds) {
       computing += computed - begun;
       waiting += trace::now() - computed;
     }
-    const double seconds_before = found.seconds, operators_before = found.operators;
+    const double seconds_before = found.seconds(), operators_before = found.operators();
     {
       // The watch costs as much as a small operator, so that it has steps of its own.
       const OperatorWatch watch(c10::kCPU, [&](const SeenOperator& seen) { found.add(seen); });
       for (int i = 0; i < steps; ++i) network->step();
     }
-    const double operators = found.operators - operators_before;
-    overheads.add((found.seconds - seconds_before) / operators, computing / operators);
+    const double operators = found.operators() - operators_before;
+    overheads.add((found.seconds() - seconds_before) / operators, computing / operators);
     const double mean_wait = comm::reduce_value(world.group(), waiting, comm::ReduceOp::sum) / world.size() / steps;
     jitters.push_back(mean_wait * mean_wait / (computing / steps));
   }
-  const auto [launch, factor] = overheads.fit();
+  const auto [launch, factor] = overheads.line();
   StepRates measured{.jitter_us = rounded(std::max(1e-3, 1e6 * median(std::move(jitters))))};
   auto& out = measured.compute;
   out.launch_us = rounded(1e6 * launch);
-  out.product = kProducts.sizes();
-  out.mb = kBytes.sizes(1e6);
-  out.mflop = kFlops.sizes(1e6);
+  out.product = RateFit::kProducts.sizes();
+  out.mb = RateFit::kBytes.sizes(1e6);
+  out.mflop = RateFit::kFlops.sizes(1e6);
   const auto set = [factor = factor](const std::vector<double>& rates, double unit, ComputeRates::Rates& list) {
     for (const auto rate : rates) list.push_back(rounded(rate / factor / unit));
   };
