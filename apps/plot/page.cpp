@@ -84,6 +84,13 @@ json memory_json(const Plot& plot) {
   return out;
 }
 
+json step_json(const Plot& plot) {
+  json out{{"parts", StepParts::kParts}, {"bars", json::array()}};
+  for (std::size_t run = 0; run < plot.runs.size(); ++run)
+    if (const auto& step = plot.runs[run].step) out["bars"].push_back({{"run", run}, {"values", step->seconds}});
+  return out;
+}
+
 json times_json(const Plot& plot) {
   json out{{"parts", text::keys_of(train::RunTimes().parts())}, {"bars", json::array()}};
   for (std::size_t run = 0; run < plot.runs.size(); ++run) {
@@ -174,6 +181,7 @@ json page_data(const Plot& plot) {
            {"marks", json::array()},
            {"charts", charts_json(plot)},
            {"memory", memory_json(plot)},
+           {"step", step_json(plot)},
            {"times", times_json(plot)},
            {"results", results_json(plot)},
            {"settings", settings_json(plot)}};
@@ -212,6 +220,7 @@ std::string page_text(const Plot& plot, const std::string& parts) {
 std::size_t charts_in_page(const Plot& plot) {
   const auto has = [&](auto condition) { return std::any_of(plot.runs.begin(), plot.runs.end(), condition) ? 1U : 0U; };
   return plot.charts.size() + has([](const PlotRun& run) { return run.memory.has_value(); }) +
+         has([](const PlotRun& run) { return run.step.has_value(); }) +
          has([](const PlotRun& run) { return run.record.times.wall() > 0; });
 }
 

@@ -8,6 +8,7 @@ const kLight = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9"
 const kDark = ["#3d8fd6", "#e8743b", "#27b88b", "#d892bb", "#e6a820", "#93d5fb", "#9a9a9a"];
 const kDashes = [[], [7, 3], [2, 3]];
 const kMemoryColours = [0, 4, 2, 3, 5, 6];
+const kStepColours = [4, 0, 5, 3, 1, 6];
 const kTimeColours = [2, 4, 5, 0, 3, 1, 6, 6];
 const kMarks = {
   checkpoint: "checkpoints", evaluation: "evaluations", start: "restarts", rollback: "rollbacks",
@@ -279,6 +280,12 @@ const barCharts = [
     data: () => barData(data.memory.parts, data.memory.bars, kMemoryColours, (bar, i) => bar.values[i] / bytesUnit.size),
     options: () => barOptions(bytesUnit.name, {}, ({ dataset, dataIndex, parsed }) =>
       ` ${dataset.label}: ${shown(parsed.x)} ${bytesUnit.name} (rank ${dataset.bars[dataIndex].rank})`),
+  },
+  {
+    title: "A step of rank 0: what takes its time", bars: data.step.bars,
+    data: () => barData(data.step.parts, data.step.bars, kStepColours, (bar, i) => 1000 * bar.values[i]),
+    options: () => barOptions("ms", {}, ({ dataset, dataIndex, parsed }) =>
+      ` ${dataset.label}: ${shown(parsed.x)} ms (${(100 * parsed.x / (1000 * total(dataset.bars[dataIndex]))).toFixed(1)} %)`),
   },
   {
     title: "Goodput: parts of the wall time", bars: data.times.bars,

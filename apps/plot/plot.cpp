@@ -95,21 +95,36 @@ std::vector<std::string> run_folders(const std::vector<std::string>& folders) {
   return out;
 }
 
-double bytes_at(const nlohmann::json& rank, const char* key) { return std::max(0.0, number_in(rank, key).value_or(0)); }
-
-std::optional<PeakMemory> memory_of(const std::string& dir) {
+/// summary.json; an empty object without one.
+nlohmann::json summary_of(const std::string& dir) {
   std::ifstream file(dir + "/summary.json", std::ios::binary);
-  const auto summary = parse_json_or_null(std::string{std::istreambuf_iterator<char>(file), {}});
-  const auto ranks = summary.is_object() ? summary.value("ranks", nlohmann::json::array()) : nlohmann::json::array();
+  auto summary = parse_json_or_null(std::string{std::istreambuf_iterator<char>(file), {}});
+  return summary.is_object() ? summary : nlohmann::json::object();
+}
+
+double amount_at(const nlohmann::json& object, const char* key) {
+  return std::max(0.0, number_in(object, key).value_or(0));
+}
+
+std::optional<StepParts> step_of(const nlohmann::json& summary) {
+  const auto split = summary.value("split", nlohmann::json());
+  if (!split.is_object()) return std::nullopt;
+  StepParts out;
+  for (std::size_t i = 0; i < out.seconds.size(); ++i) out.seconds[i] = amount_at(split, StepParts::kParts[i]);
+  return out;
+}
+
+std::optional<PeakMemory> memory_of(const nlohmann::json& summary) {
+  const auto ranks = summary.value("ranks", nlohmann::json::array());
   std::optional<PeakMemory> out;
   double largest = 0;
   for (const auto& rank : ranks) {
-    const double peak = rank.is_object() ? bytes_at(rank, "peak_tensor_bytes") : 0;
+    const double peak = rank.is_object() ? amount_at(rank, "peak_tensor_bytes") : 0;
     if (peak <= std::exchange(largest, std::max(largest, peak))) continue;
-    out = PeakMemory{.rank = static_cast<std::int64_t>(std::min(bytes_at(rank, "rank"), 1e9)),
-                     .bytes = {bytes_at(rank, "parameter_bytes"), bytes_at(rank, "gradient_bytes"),
-                               bytes_at(rank, "optimizer_bytes"), bytes_at(rank, "average_bytes"),
-                               bytes_at(rank, "peak_gathered_bytes")}};
+    out = PeakMemory{.rank = static_cast<std::int64_t>(std::min(amount_at(rank, "rank"), 1e9)),
+                     .bytes = {amount_at(rank, "parameter_bytes"), amount_at(rank, "gradient_bytes"),
+                               amount_at(rank, "optimizer_bytes"), amount_at(rank, "average_bytes"),
+                               amount_at(rank, "peak_gathered_bytes")}};
     out->bytes.back() = std::max(0.0, peak - std::accumulate(out->bytes.begin(), out->bytes.end(), 0.0));
   }
   return out;
@@ -217,7 +232,9 @@ Plot read_plot(const std::vector<std::string>& folders) {
   for (std::size_t i = 0; i < dirs.size(); ++i) {
     auto& run = plot.runs.emplace_back(PlotRun{.name = names[i], .config = settings_of(dirs[i])});
     run.record.dir = dirs[i];
-    run.memory = memory_of(dirs[i]);
+    const auto summary = summary_of(dirs[i]);
+    run.memory = memory_of(summary);
+    run.step = step_of(summary);
     auto settings = without_seed(run.config);
     auto found = std::find_if(alike.begin(), alike.end(), [&](const auto& each) { return each.first == settings; });
     if (found == alike.end()) found = alike.insert(found, {std::move(settings), {}});

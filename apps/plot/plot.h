@@ -20,6 +20,13 @@ struct PeakMemory {
   std::array<double, kParts.size()> bytes{};  ///< their sum is the peak
 };
 
+/// What a step of rank 0 takes its time for, in seconds. On a GPU communication is a part of the others.
+struct StepParts {
+  static constexpr std::array<const char*, 6> kParts{"data",      "forward",       "backward",
+                                                     "optimizer", "communication", "other"};
+  std::array<double, kParts.size()> seconds{};
+};
+
 struct PlotRun {
   std::string name;  ///< unique: its path without the folders that all runs are in
   RunRecord record{};
@@ -27,6 +34,7 @@ struct PlotRun {
   std::map<std::string, double> last{};         ///< the last value of each series
   std::vector<Mark> marks{};
   std::optional<PeakMemory> memory{};  ///< a run that has not ended knows none
+  std::optional<StepParts> step{};     ///< nor these
 };
 
 /// A run, or several whose configurations differ only in the seed: one line, or band, in each chart.

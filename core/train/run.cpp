@@ -68,6 +68,7 @@ Callbacks command_callbacks(const RunSetup& setup, const RunFolder& folder, cons
     add(std::make_shared<RankLog>(log));
   }
   add(metrics_file());
+  add(time_split());
   if (setup.config.run.tensorboard) add(tensorboard());
   add(console_report(options.terminal, world.rank() == 0));
   if (setup.config.run.forecast) add(plan_comparison(world.rank() == 0 ? forecast_of(setup, world) : nullptr));

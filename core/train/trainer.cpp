@@ -15,7 +15,7 @@ namespace trireme::train {
 
 /// The callbacks of a program's run.
 static Callbacks program_callbacks(const TrainingArguments& arguments, const Callbacks& own) {
-  Callbacks callbacks{epoch_table(arguments.logging_steps), metrics_file()};
+  Callbacks callbacks{epoch_table(arguments.logging_steps), metrics_file(), time_split()};
   if (arguments.tensorboard) callbacks.push_back(tensorboard());
   if (arguments.early_stopping_patience) callbacks.push_back(early_stop(*arguments.early_stopping_patience));
   if (arguments.stop_on_signals) callbacks.push_back(std::make_shared<StopOnRequest>(std::nullopt, true, 0));

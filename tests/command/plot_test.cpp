@@ -140,7 +140,8 @@ TEST(Plot, ThePageHoldsTheLinesOfARun) {
                     {"optimizer_bytes", 100},
                     {"average_bytes", 50},
                     {"peak_gathered_bytes", 25}}};
-  runs.folder.write("a/summary.json", json{{"finished", true}, {"ranks", ranks}}.dump());
+  const json split{{"data", 0.1}, {"forward", 1.5}, {"backward", 3}, {"optimizer", "?"}, {"communication", nullptr}};
+  runs.folder.write("a/summary.json", json{{"finished", true}, {"ranks", ranks}, {"split", split}}.dump());
   const auto page = runs.page({dir});
 
   const auto& loss = chart(page, "loss").at("series");
@@ -164,6 +165,7 @@ TEST(Plot, ThePageHoldsTheLinesOfARun) {
                                                               {"rollback", "rollback to step 2: the loss is nan"}}));
   EXPECT_EQ(page.at("memory").at("bars"), json::parse(R"([{"run": 0, "rank": 1, "values": [300.0, 200.0, 100.0, 50.0,
                                                           25.0, 325.0]}])"));
+  EXPECT_EQ(page.at("step").at("bars"), json::parse(R"([{"run": 0, "values": [0.1, 1.5, 3.0, 0.0, 0.0, 0.0]}])"));
   const auto& times = page.at("times").at("bars")[0].at("values");
   double wall = 0;
   for (const auto& seconds : times) wall += seconds.get<double>();
@@ -215,6 +217,7 @@ TEST(Plot, SeedsBecomeABandAndOtherSettingsATable) {
   EXPECT_EQ(page.at("settings").at("rows")[1], json({"", "0.1", "11"}));
   EXPECT_EQ(page.at("settings").at("rows")[3], json({"bias", "0.2", "10"}));
   EXPECT_EQ(page.at("memory").at("bars"), json::array());
+  EXPECT_EQ(page.at("step").at("bars"), json::array());
 
   const auto svg = runs.svg({"deep", "--chart", "loss"});
   expect_well_formed(svg);

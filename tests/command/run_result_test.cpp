@@ -236,6 +236,23 @@ TEST(RunResult, ReportsTheModelsFlopsAndTheMfu) {
   EXPECT_NE(out.find("FLOP/s (MFU "), std::string::npos) << out;
 }
 
+TEST(RunResult, SaysWhatAStepTakesItsTimeFor) {
+  const SmallRun run(kLeaves, "epochs = 2\nglobal_batch = 8\n");
+  train_well(run, 2);
+  double steps = 0, seconds = 0, parts = 0;
+  for (const auto& step : metrics_of(run.dir(), "step"))
+    if (step["step"] > 2) {
+      ++steps;
+      seconds += step["samples"].get<double>() / step["samples_per_s"].get<double>();
+    }
+  const auto summary = json_of(run.dir() + "/summary.json");
+  for (const auto& [part, mean] : summary.at("split").items()) {
+    EXPECT_GT(mean, part == "data" ? -1 : 0) << part;
+    parts += mean.get<double>();
+  }
+  EXPECT_NEAR(parts, seconds / steps, 1e-9);
+}
+
 // The tutorial's file is run with a smaller model, smaller images and two steps.
 TEST(RunResult, TheTutorialsFileRuns) {
   const TemporaryFolder folder;

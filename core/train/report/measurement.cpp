@@ -1,10 +1,8 @@
 #include "core/train/report/measurement.h"
 
 #include <c10/core/Event.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -15,79 +13,20 @@
 #include "core/base/json_parse.h"
 #include "core/booster/weight_average.h"
 #include "core/comm/comm_stats.h"
-#include "core/comm/flight/recorder.h"
 #include "core/comm/host_values.h"
 #include "core/train/readback.h"
 #include "core/train/report/flop_rate.h"
 #include "core/train/report/operator_profile.h"
 #include "core/train/report/step_clock.h"
 #include "core/train/report/summary.h"
+#include "core/train/report/time_split.h"
 
 namespace trireme::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using comm::flight::Phase;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-/// A point in time of the device's current stream.
-c10::Event mark_on(c10::Device device) {
-  c10::Event mark(device.type(), c10::EventFlag::BACKEND_DEFAULT);  // with the time
-  mark.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
-  return mark;
-}
-double seconds_between(const c10::Event& begin, const c10::Event& end) { return begin.elapsedTime(end) / 1000; }
-
-/// The time in forward and backward passes and in the optimizer, while it exists: on a CPU rank without the waits for
-/// other ranks, on a GPU that of the device.
-class PhaseTimes {
- public:
-  explicit PhaseTimes(c10::Device device) : device_(device) {
-    comm::flight::watch_phases([this](Phase phase, bool begins) { at(phase, begins); });
-  }
-  ~PhaseTimes() { comm::flight::watch_phases(nullptr); }
-  PhaseTimes(const PhaseTimes&) = delete;
-  PhaseTimes& operator=(const PhaseTimes&) = delete;
-
-  /// In seconds, since the object was made. @pre the device has done what was launched
-  [[nodiscard]] double of(Phase phase) const {
-    const auto& [seconds, marks] = times_[index(phase)];
-    double sum = seconds;
-    for (std::size_t i = 0; i + 1 < marks.size(); i += 2) sum += seconds_between(marks[i], marks[i + 1]);
-    return sum;
-  }
-
- private:
-  struct Time {
-    double seconds = 0;
-    std::vector<c10::Event> marks{};  ///< on a GPU: begins and ends in turn
-  };
-  static std::size_t index(Phase phase) { return static_cast<std::size_t>(phase); }
-
-  /// Of one thread: that of the training. Must not throw at an end, where a destructor calls it: what is wrong with the
-  /// device is then the error of the next operation.
-  void at(Phase phase, bool begins) {
-    auto& time = times_[index(phase)];
-    if (device_.is_cpu()) {
-      const auto now = Clock::now() - comm::time_in_waits();
-      if (begins)
-        began_ = now;
-      else
-        time.seconds += std::chrono::duration<double>(now - began_).count();
-      return;
-    }
-    try {
-      time.marks.push_back(mark_on(device_));
-    } catch (const c10::Error&) {
-      if (begins) throw;
-    }
-  }
-
-  c10::Device device_;
-  Clock::time_point began_;
-  std::array<Time, 16> times_{};
-};
 
 nlohmann::json memory_of(Boosted& run, const comm::World& world) {
   auto fullest = nlohmann::json();
@@ -133,10 +72,9 @@ class MeasuredSteps {
       : run_(run), world_(world), flop_rate_(flop_rate), batches_(*run.loader) {}
 
   /// Returns when the device, too, has done them. What the members below say is of these steps.
-  void train(std::int64_t count) {
+  void train(std::int64_t count, TimeSplit* split = nullptr) {
     seconds = samples = flops = 0;
     each.clear();
-    waits = {};
     const bool on_cpu = world_.device().is_cpu();
     const auto begin = Clock::now();
     std::vector<c10::Event> ends;
@@ -144,6 +82,7 @@ class MeasuredSteps {
     clock_.start();
     for (std::int64_t i = 0; i < count; ++i) {
       const auto batch = batches_.next();
+      if (split != nullptr) split->begin_step();
       const auto step = run_.train_step(batch);
       if (!on_cpu) ends.push_back(mark_on(world_.device()));
       launched_.add({step.loss}, [](const std::vector<double>& /*loss*/) {});  // what follows the mark on the device
@@ -151,8 +90,7 @@ class MeasuredSteps {
       samples += static_cast<double>(batch.global_samples);
       const auto time = clock_.end_step(batch.wait_seconds);
       each.push_back(time.seconds);
-      waits.data += time.data;
-      waits.communication += time.communication;
+      if (split != nullptr) split->end_step(time);
     }
     launched_.drain();
     seconds = seconds_since(begin);
@@ -161,7 +99,6 @@ class MeasuredSteps {
 
   double seconds = 0, samples = 0, flops = 0;  ///< of all of them; flops: 0: not known
   std::vector<double> each{};                  ///< seconds of each, on a GPU on the device
-  StepTime waits{};                            ///< the waits of all of them
 
  private:
   Boosted& run_;
@@ -171,24 +108,6 @@ class MeasuredSteps {
   Readback launched_;  // limits the steps that wait on a GPU, as in a training
   StepClock clock_;
 };
-
-/// The parts of a step, in seconds: measurement.h.
-nlohmann::json split_of(const MeasuredSteps& steps, const PhaseTimes& phases, bool on_cpu) {
-  const auto mean = [&](double of_all) { return of_all / static_cast<double>(steps.each.size()); };
-  nlohmann::json split{{"data", mean(steps.waits.data)}, {"communication", nullptr}};
-  double other = steps.seconds - steps.waits.data;
-  for (const auto& [name, phase] :
-       {std::pair{"forward", Phase::forward}, {"backward", Phase::backward}, {"optimizer", Phase::update}}) {
-    split[name] = mean(phases.of(phase));
-    other -= phases.of(phase);
-  }
-  if (on_cpu) {
-    split["communication"] = mean(steps.waits.communication);
-    other -= steps.waits.communication;
-  }
-  split["other"] = mean(std::max(0.0, other));
-  return split;
-}
 
 }  // namespace
 
@@ -211,9 +130,9 @@ nlohmann::json measure_steps(RunSetup setup, comm::World& world, const Measureme
   const auto count = comm::broadcast_value(world.group(), std::llround(std::clamp(fitting, 3.0, kMostSteps)));
   const auto sent = world.comm_stats().wire_bytes();
   {
-    const PhaseTimes phases(world.device());
-    steps.train(count);
-    out["split"] = split_of(steps, phases, world.device().is_cpu());
+    TimeSplit split(world.device());
+    steps.train(count, &split);
+    out["split"] = split.mean(steps.seconds);
   }
   const auto mean = [&](double of_all) { return of_all / static_cast<double>(count); };
   out["sent_bytes"] = mean(comm::reduce_value(

@@ -22,10 +22,7 @@ struct MeasurementOptions {
 ///   step_s             [seconds of each step], on rank 0; on a GPU from the end of one to the end of the next
 ///   samples            of the global batch, mean over the steps
 ///   flops, peak_flops  of a step, and of all ranks' devices in a second; null where they are not known
-///   split              seconds of a step, mean: {data, forward, backward, optimizer, communication, other}. On CPU
-///                      ranks communication is what the ranks waited for each other, and no part of the others. On a
-///                      GPU it is null, and a part of those that it delays there; data is the host's wait, during which
-///                      the device computes
+///   split              what a step takes its time for, on rank 0 (time_split.h)
 ///   sent_bytes         of a step, by all ranks together (CommStats' wire bytes)
 ///   memory             bytes of the rank that holds most: {weights, gradients, optimizer, average, gathered,
 ///                      activations, peak, process}. activations: what remains of the peak of its tensors,
