@@ -53,6 +53,20 @@ TEST(Conv2d, EqualsLibTorch) {
     }
 }
 
+// A heap that this corrupts is noticed later, or in a tool that watches memory.
+TEST(Conv2d, KeepsWithinItsMemoryOverFewChannels) {
+  for (const auto format : {at::MemoryFormat::Contiguous, at::MemoryFormat::ChannelsLast}) {
+    Conv2d layer({.in = 4, .out = 8, .kernel = 1, .stride = 2});
+    for (const auto& declared : layer.declared())
+      layer.set_storage(declared.name, at::randn(declared.member->sizes(), at::kFloat));
+    for (int i = 0; i < 50; ++i) {
+      const auto x = at::randn({2, 4, 8, 8}, at::kFloat).contiguous(format).requires_grad_();
+      layer.forward(x, kContext).sum().backward();
+      EXPECT_EQ(x.grad().count_nonzero().item<std::int64_t>(), 2 * 4 * 4 * 4);
+    }
+  }
+}
+
 /// torch.nn.Conv2d draws weight and bias uniformly within 1 / sqrt(fan in).
 TEST(Conv2d, InitialisesFromLibTorchsDistribution) {
   Conv2d layer({.in = 8, .out = 4, .kernel = 3, .groups = 2});
