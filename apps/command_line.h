@@ -45,7 +45,7 @@ struct GenerateCommand : WeightsArgument {
   std::string prompt;
   std::string tokenizer;  ///< "": the one that belongs to the weights
   std::int64_t tokens = 64, top_k = 0, seed = 42;
-  double temperature = 0;
+  double temperature = 0, top_p = 1;
   bool stop_at_end = false;
 };
 struct VerifyCommand {

@@ -87,6 +87,9 @@ void add_generate(CLI::App& app, Parsed& out) {
       ->capture_default_str();
   add(command, "--top-k K", generate.top_k, "With a temperature: draw from the K most probable tokens only; 0: all")
       ->capture_default_str();
+  add(command, "--top-p P", generate.top_p,
+      "With a temperature: draw from the fewest of these tokens that have P of their probability; 1: all")
+      ->capture_default_str();
   add(command, "--seed S", generate.seed, "With a temperature: another seed draws other tokens")->capture_default_str();
   command.add_flag("--stop-at-end", generate.stop_at_end, "Stop where the model ends the text");
   add(command, "--tokenizer PATH", generate.tokenizer,

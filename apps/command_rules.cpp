@@ -118,9 +118,11 @@ Command finish_generate(CLI::App& app, GenerateCommand& generate) {
   if (!(generate.temperature >= 0 && generate.temperature <= 100))
     refuse(app, fmt::format("--temperature {}: must be at least 0 and at most 100", generate.temperature));
   check_range(app, "--top-k", generate.top_k, 0, 1'000'000'000);
+  if (!(generate.top_p > 0 && generate.top_p <= 1))
+    refuse(app, fmt::format("--top-p {}: must be above 0 and at most 1", generate.top_p));
   check_seed(app, generate.seed);
   const auto* options = app.get_subcommand("generate");
-  for (const auto* name : {"--top-k", "--seed"})
+  for (const auto* name : {"--top-k", "--top-p", "--seed"})
     if (generate.temperature == 0 && options->count(name) > 0)
       refuse(app, fmt::format("{} has no effect with temperature 0, which always takes the most probable token; add "
                               "--temperature 1, or remove it",

@@ -95,6 +95,7 @@ int run(const GenerateCommand& command) {
   const train::GenerateOptions how{.tokens = command.tokens,
                                    .sampling = {.temperature = command.temperature,
                                                 .top_k = command.top_k,
+                                                .top_p = command.top_p,
                                                 .seed = static_cast<std::uint64_t>(command.seed)},
                                    .ends = ends_of(command, setup, *tokenizer),
                                    .vocabulary = tokenizer->vocabulary()};

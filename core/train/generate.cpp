@@ -1,6 +1,7 @@
 #include "core/train/generate.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 
@@ -17,6 +18,7 @@
 #include "core/nn/block.h"
 #include "core/nn/layers/tokens.h"
 #include "core/setup/deterministic.h"
+#include "core/train/next_token.h"
 #include "core/train/out_of_memory.h"
 
 namespace trireme::train {
@@ -61,8 +63,9 @@ std::int64_t sample_token(const at::Tensor& logits, const SamplingOptions& optio
   if (options.temperature == 0) return best - score;
   std::vector<std::int64_t> ids(static_cast<std::size_t>(count));
   std::iota(ids.begin(), ids.end(), 0);
-  if (options.top_k > 0 && options.top_k < count) {
-    const auto end = ids.begin() + options.top_k;
+  const auto most = options.top_k > 0 ? std::min(options.top_k, count) : count;
+  if (most < count || options.top_p < 1) {
+    const auto end = ids.begin() + most;
     std::partial_sort(ids.begin(), end, ids.end(),
                       [score](auto a, auto b) { return score[a] != score[b] ? score[a] > score[b] : a < b; });
     ids.erase(end, ids.end());
@@ -70,6 +73,8 @@ std::int64_t sample_token(const at::Tensor& logits, const SamplingOptions& optio
   std::vector<double> sums;  // of the probabilities up to each token, times a constant
   for (const auto id : ids)
     sums.push_back((sums.empty() ? 0 : sums.back()) + std::exp((score[id] - *best) / options.temperature));
+  if (options.top_p < 1)
+    sums.erase(std::lower_bound(sums.begin(), sums.end() - 1, options.top_p * sums.back()) + 1, sums.end());
   const auto key = random::mix(options.seed, random::hash("generate"));
   const auto at = random::uniform(key, static_cast<std::uint64_t>(draw)) * sums.back();
   const auto found = std::upper_bound(sums.begin(), sums.end() - 1, at);
@@ -84,18 +89,21 @@ LanguageModel open_language_model(const RunSetup& setup, c10::Device device) {
   const auto model = std::make_shared<LocalModel>(source.model, std::move(parameters), options, device);
   model->train(false);
   const auto config = std::make_shared<const RunConfig>(setup.config);
-  auto next_logits = [model, device, config](const std::vector<std::int64_t>& ids) {
+  auto forward = [model, device, config](const std::vector<std::int64_t>& ids, std::int64_t first) {
     const at::NoGradGuard no_grad;
     data::Batch batch;
     batch.inputs.set("input_ids", at::tensor(ids).unsqueeze(0).to(device));
+    const auto end = first + static_cast<std::int64_t>(ids.size());
+    if (first > 0) batch.inputs.set("position_ids", at::arange(first, end).unsqueeze(0).to(device));
     batch.sample_ids = at::tensor(std::vector<std::int64_t>{0});
     at::Tensor logits;
-    const auto forward = [&] { logits = model->forward(batch).at(0).select(0, 0).select(0, -1); };
-    with_memory_remedy([&] { with_deterministic_remedy(*config, forward); },
+    const auto compute = [&] { logits = model->forward(batch).at(0).select(0, 0).select(0, -1); };
+    with_memory_remedy([&] { with_deterministic_remedy(*config, compute); },
                        [] { return std::string(" in a generation: use a device with more memory"); });
     return logits;
   };
-  return {.next_logits = std::move(next_logits),
+  const auto next = std::make_shared<NextToken>(*source.model, std::move(forward));
+  return {.next_logits = [next](const std::vector<std::int64_t>& ids) { return (*next)(ids); },
           .vocabulary = number_option(setup, "vocab_size"),
           .positions = number_option(setup, "max_positions")};
 }

@@ -1,7 +1,8 @@
 // Text generation with a causal language model: token ids in, token ids out. Each token is drawn from the model's
 // scores of the token after the last one, and is then part of the text that the next one follows. Greedy, with a
 // temperature (Ackley, Hinton and Sejnowski, "A learning algorithm for Boltzmann machines", 1985), and from the k most
-// probable tokens (Fan, Lewis and Dauphin, "Hierarchical Neural Story Generation", 2018).
+// probable tokens (Fan, Lewis and Dauphin, "Hierarchical Neural Story Generation", 2018), or from the fewest that have
+// a part of the probability together (Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,6 +19,7 @@ namespace trireme::train {
 struct SamplingOptions {
   double temperature = 0;   ///< scores are divided by it; 0: the most probable token is taken
   std::int64_t top_k = 0;   ///< only the k most probable tokens are drawn; 0: all
+  double top_p = 1;         ///< of these, only the fewest that have this part of their probability; 1: all
   std::uint64_t seed = 42;  ///< with the number of a draw, determines the token
 };
 

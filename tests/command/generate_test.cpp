@@ -110,6 +110,9 @@ TEST(Generate, SaysWhatItCannotDo) {
             2,
             "--top-k has no effect with temperature 0, which always takes the most probable token; add --temperature "
             "1, or remove it"},
+           {{mere, "--prompt", "a", "--temperature", "1", "--top-p", "0"},
+            2,
+            "--top-p 0: must be above 0 and at most 1"},
            {{mere, "--prompt", "a", "--temperature", "hot"}, 2, "--temperature hot: must be a number"},
            {{mere, "--prompt", "a", "--tokens", "0"}, 2, "--tokens 0: must be at least 1 and at most 1000000"},
            {{mere, "--prompt", "a"},

@@ -84,6 +84,8 @@ class SelfAttention : public Layer {
   [[nodiscard]] std::int64_t key_value_heads() const { return options_.key_value_heads; }
   [[nodiscard]] std::int64_t head_size() const { return options_.head_size; }
   [[nodiscard]] const std::string& mask_name() const { return options_.mask; }  ///< of the side input
+  [[nodiscard]] bool is_causal() const { return options_.causal; }
+  [[nodiscard]] const Rotary* rotary() const { return options_.rotary.get(); }  ///< null: none
   void set_kernel(AttentionKernel kernel) { kernel_ = kernel; }
   [[nodiscard]] AttentionKernel kernel() const { return kernel_; }
   /// Whether `attend` calls attention() with kernel(); false for a replacement that does not.

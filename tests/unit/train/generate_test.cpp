@@ -64,11 +64,23 @@ TEST(SampleToken, TopKDrawsAmongTheBestOnly) {
   EXPECT_EQ(draw_shares(scores_of({1, 1, 1}), {.temperature = 1, .top_k = 9}).size(), 3U);
 }
 
+TEST(SampleToken, TopPDrawsAmongTheFewestThatHaveThePart) {
+  const auto logits = scores_of({std::log(1.0), std::log(5.0), std::log(3.0), std::log(1.0)});
+  for (const auto& [part, count] : {std::pair{0.45, 1U}, {0.7, 2U}, {0.85, 3U}, {0.95, 4U}, {1.0, 4U}})
+    EXPECT_EQ(draw_shares(logits, {.temperature = 1, .top_p = part}).size(), count) << part;
+  const auto got = draw_shares(logits, {.temperature = 1, .top_p = 0.7});
+  EXPECT_NEAR(got.at(1), 5. / 8, 0.015);
+  EXPECT_NEAR(got.at(2), 3. / 8, 0.015);
+  // Of the best two, the first has more than 0.6 of what they have together.
+  EXPECT_EQ(draw_shares(logits, {.temperature = 1, .top_k = 2, .top_p = 0.6}).size(), 1U);
+}
+
 TEST(SampleToken, DependsOnSeedAndDrawAlone) {
   const auto logits = at::zeros({1000});
   const auto sequence = [&](std::uint64_t seed) {
     TokenIds ids;
-    for (std::int64_t draw = 0; draw < 20; ++draw) ids.push_back(sample_token(logits, {1, 0, seed}, draw));
+    for (std::int64_t draw = 0; draw < 20; ++draw)
+      ids.push_back(sample_token(logits, {.temperature = 1, .seed = seed}, draw));
     return ids;
   };
   EXPECT_EQ(sequence(3), sequence(3));

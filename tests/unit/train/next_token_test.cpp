@@ -1,0 +1,152 @@
+// NextToken: with the keys and values of the tokens so far the scores are those of a forward pass over the whole text.
+#include "core/train/next_token.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/tensor.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "core/nn/data_spec.h"
+#include "core/nn/layers/attention.h"
+#include "core/nn/layers/embedding.h"
+#include "core/nn/parameters.h"
+#include "models/registry.h"
+
+namespace trireme::train {
+namespace {
+
+using TokenIds = std::vector<std::int64_t>;
+
+/// Adds the tokens of each forward pass to `passed`.
+NextToken::Forward forward_of(nn::Model& model, std::int64_t& passed) {
+  return [&](const TokenIds& ids, std::int64_t first) {
+    const at::NoGradGuard no_grad;
+    const auto count = static_cast<std::int64_t>(ids.size());
+    passed += count;
+    nn::Context context{.tokens = count};
+    if (first > 0) context.side.set("position_ids", at::arange(first, first + count).unsqueeze(0));
+    return model.forward({at::tensor(ids).unsqueeze(0)}, context).at(0).select(0, 0).select(0, -1);
+  };
+}
+
+/// Lets both models see texts that grow by a token, and a new one.
+void expect_equal_scores(nn::Model& plain, NextToken& next) {
+  std::int64_t ignored = 0;
+  const auto whole = forward_of(plain, ignored);
+  TokenIds text{1, 2, 3};
+  const auto expect_equal = [&] {
+    const auto expected = whole(text, 0);
+    EXPECT_LE((next(text) - expected).abs().max().item<double>(), 1e-12 * expected.abs().max().item<double>())
+        << text.size();
+  };
+  for (int i = 0; i < 20; ++i) {
+    expect_equal();
+    text.push_back((7 * i + 3) % 40);
+  }
+  for (int i = 0; i < 3; ++i) {  // as where the model has no more positions
+    text.erase(text.begin());
+    expect_equal();
+    text.push_back(i);
+  }
+  text = {5};
+  expect_equal();
+  text.push_back(6);
+  expect_equal();
+}
+
+struct Case {
+  const char *model, *config;
+  bool keeps = true;
+};
+void PrintTo(const Case& value, std::ostream* out) { *out << value.model << " " << value.config; }
+
+class NextTokenOf : public testing::TestWithParam<Case> {
+ protected:
+  static std::shared_ptr<nn::Model> make() {
+    const auto kind = models::all_models().at(GetParam().model);
+    auto config = nlohmann::json::parse(GetParam().config);
+    config["model_type"] = GetParam().model;
+    auto options = kind->default_options();
+    EXPECT_TRUE(kind->from_hf(options.get(), config, "config.json"));
+    kind->resolve(options.get(),
+                  {.inputs = {{"input_ids", at::kLong, {-1}}}, .targets = {{nn::kLabels, at::kLong, {-1}}}});
+    std::shared_ptr<nn::Model> model = kind->make(options.get());
+    nn::materialize(*model, 3, at::kDouble, at::kCPU);
+    return model;
+  }
+};
+
+TEST_P(NextTokenOf, EqualsTheWholeText) {
+  const auto plain = make(), keeping = make();
+  std::int64_t passed = 0;
+  NextToken next(*keeping, forward_of(*keeping, passed));
+  ASSERT_EQ(next.keeps(), GetParam().keeps);
+  next({1, 2, 3});
+  next({1, 2, 3, 4});  // the first one that is computed both ways
+  passed = 0;
+  next({1, 2, 3, 4, 5});
+  EXPECT_EQ(passed, GetParam().keeps ? 1 : 5);
+  expect_equal_scores(*plain, next);
+  EXPECT_EQ(next.keeps(), GetParam().keeps);
+}
+
+constexpr const char* kGpt2 = R"({"n_embd": 24, "n_layer": 2, "n_head": 3, "vocab_size": 40, "n_positions": 64})";
+#define TRIREME_LLAMA                                                                                                   \
+  R"("hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 40,)" \
+  R"("intermediate_size": 48, "max_position_embeddings": 64, "head_dim": 8)"
+INSTANTIATE_TEST_SUITE_P(
+    Models, NextTokenOf,
+    testing::Values(Case{"gpt2", kGpt2}, Case{"llama", "{" TRIREME_LLAMA "}"}, Case{"qwen3", "{" TRIREME_LLAMA "}"},
+                    Case{"llama", "{" TRIREME_LLAMA R"(, "rope_scaling": {"rope_type": "linear", "factor": 2.0}})"},
+                    Case{"llama", "{" TRIREME_LLAMA R"(, "rope_scaling": {"rope_type": "dynamic", "factor": 2.0}})",
+                         false}));
+#undef TRIREME_LLAMA
+
+/// Attention, and if `mixes` also a layer that nobody knows of.
+class OwnModel : public nn::Model {
+ public:
+  explicit OwnModel(bool mixes) {
+    class Only : public nn::Block {
+     public:
+      explicit Only(bool mixes) : mixes_(mixes) {
+        words_ = register_module(
+            "words", std::make_shared<nn::Embedding>(nn::Embedding::Options{.vocabulary = 40, .features = 8}));
+        attention_ = register_module("attention", std::make_shared<nn::SelfAttention>(nn::SelfAttention::Options{
+                                                      .hidden = 8, .heads = 2, .init_std = 1, .causal = true}));
+      }
+      nn::Tensors forward(nn::Tensors inputs, const nn::Context& context) override {
+        const auto x = words_->forward(inputs.at(0), context);
+        const auto y = attention_->forward(x, context);
+        return {mixes_ ? y + x.mean(1, /*keepdim=*/true) : y};
+      }
+
+     private:
+      bool mixes_;
+      std::shared_ptr<nn::Embedding> words_;
+      std::shared_ptr<nn::SelfAttention> attention_;
+    };
+    add_block(register_module("only", std::make_shared<Only>(mixes)));
+    finish();
+    nn::materialize(*this, 3, at::kDouble, at::kCPU);
+  }
+  [[nodiscard]] std::vector<std::string> side_input_names() const override { return {"position_ids"}; }
+};
+
+TEST(NextToken, FindsAModelThatComputesSomethingElse) {
+  for (const bool mixes : {false, true}) {
+    OwnModel plain(mixes), keeping(mixes);
+    std::int64_t passed = 0;
+    NextToken next(keeping, forward_of(keeping, passed));
+    EXPECT_TRUE(next.keeps());
+    expect_equal_scores(plain, next);
+    EXPECT_EQ(next.keeps(), !mixes);
+  }
+}
+
+}  // namespace
+}  // namespace trireme::train
