@@ -43,8 +43,8 @@ std::shared_ptr<RunCallback> timeline(int columns);
 /// (step_clock.h), and nothing here makes it: there "compute" is the rest of the step with its communication.
 std::shared_ptr<RunCallback> rank_times(std::int64_t every);
 
-/// What steps of rank 0 take their time for, as "split" in summary.json (TimeSplit::mean): of a thousand after the
-/// first two, or those that there are.
+/// What steps of rank 0 take their time for, as "split" in summary.json (TimeSplit::mean): of at most 1,000 after the
+/// first two, on a GPU 100; a run of two steps has none.
 std::shared_ptr<RunCallback> time_split();
 
 /// Compares the run with its forecast: "plan" and "measured" in summary.json, each {peak_bytes, sent_bytes,

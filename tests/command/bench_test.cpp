@@ -78,8 +78,8 @@ TEST(Bench, ProfilesOperators) {
   EXPECT_GT(flops, 0);
   // The model's three blocks, and the loss and the optimizer outside of them.
   EXPECT_EQ(count_of(result.out, "\nms of blocks of run.toml "), 1) << result.out;
-  std::map<int, int>
-      products_of;  // one forward for each weight, two backward, but one where the inputs have no gradient
+  // One forward for each weight, and two backward, or one where the inputs have no gradient.
+  std::map<int, int> products_of;
   for (std::size_t i = 1; i < events.size(); ++i)
     if (events[i].at("cat") == "product") products_of[events[i].at("args").at("block").get<int>()] += 1;
   const std::map<int, int> expected{{0, 3 * 2}, {1, 3 * 6 * 3}, {2, 3 * 3}};

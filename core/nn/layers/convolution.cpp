@@ -25,8 +25,8 @@ void check_input(const Layer& layer, const at::Tensor& x, std::optional<std::int
       layer.path(), channels ? fmt::format("{} ", *channels) : "", least, least, fmt::join(x.sizes(), ", ")));
 }
 
-/// oneDNN's kernel for AVX2 writes behind its buffer in the backward pass of such a convolution (LibTorch 2.11), which
-/// reads one pixel in stride^2.
+/// oneDNN's kernel for AVX2 writes past the end of its buffer in the backward pass of such a convolution, which reads
+/// one pixel in stride^2 (LibTorch 2.11; seen with fewer than 8 channels).
 bool is_corrupted_by_avx2(const Conv2d::Options& o) {
   return o.kernel == 1 && o.stride > 1 && o.padding == 0 && o.in / o.groups % 8 != 0;
 }
@@ -53,9 +53,9 @@ at::Tensor Conv2d::compute(const at::Tensor& x, const Context&) {
   const auto format = x.suggest_memory_format();
   // A weight of another format is converted here once: the kernels would do so again in the backward pass.
   const auto formatted = weight.contiguous(format);
-  const bool thins_first = type_of(x.device()) == c10::kCPU && is_corrupted_by_avx2(o);
-  const auto pixels = thins_first ? x.slice(2, 0, {}, o.stride).slice(3, 0, {}, o.stride).contiguous(format) : x;
-  return at::conv2d(pixels, formatted, bias, thins_first ? 1 : o.stride, o.padding, o.dilation, o.groups);
+  const bool subsamples = type_of(x.device()) == c10::kCPU && is_corrupted_by_avx2(o);
+  const auto subsampled = subsamples ? x.slice(2, 0, {}, o.stride).slice(3, 0, {}, o.stride).contiguous(format) : x;
+  return at::conv2d(subsampled, formatted, bias, subsamples ? 1 : o.stride, o.padding, o.dilation, o.groups);
 }
 
 MaxPool2d::MaxPool2d(const Options& options) : options_(options) {

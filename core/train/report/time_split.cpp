@@ -16,13 +16,17 @@ namespace {
 
 using comm::flight::Phase;
 
+TimeSplit* active = nullptr;  ///< whose watch it is
+
 std::size_t index(Phase phase) { return static_cast<std::size_t>(phase); }
 
 class TimeSplitReport final : public RunCallback {
  public:
   void on_step_begin(RunContext& run) override {
-    if (run.world.rank() != 0 || ++begun_ <= kWarmUp || begun_ > kWarmUp + kSteps) return;
-    if (!split_) split_ = std::make_unique<TimeSplit>(run.world.device());
+    const auto device = run.world.device();
+    if (run.world.rank() != 0 || ++begun_ <= kWarmUp || begun_ > kWarmUp + (device.is_cpu() ? kSteps : kGpuSteps))
+      return;
+    if (!split_) split_ = std::make_unique<TimeSplit>(device);
     split_->begin_step();
   }
   void on_step_end(RunContext& /*run*/, const StepEnd& step) override {
@@ -30,10 +34,12 @@ class TimeSplitReport final : public RunCallback {
   }
   void on_summary(RunContext& /*run*/, nlohmann::json& summary) override {
     if (split_ && split_->steps() > 0) summary["split"] = split_->mean();
+    split_.reset();
   }
+  void on_exception(const std::exception_ptr& /*error*/) override { split_.reset(); }
 
  private:
-  static constexpr std::int64_t kWarmUp = 2, kSteps = 1000;  // on a GPU each keeps some marks
+  static constexpr std::int64_t kWarmUp = 2, kSteps = 1000, kGpuSteps = 100;  // whose passes have marks
   std::int64_t begun_ = 0;
   std::unique_ptr<TimeSplit> split_;
 };
@@ -49,12 +55,20 @@ c10::Event mark_on(c10::Device device) {
 double seconds_between(const c10::Event& begin, const c10::Event& end) { return begin.elapsedTime(end) / 1000; }
 
 TimeSplit::TimeSplit(c10::Device device) : device_(device) {
+  if (active != nullptr) return;
+  active = this;
   comm::flight::watch_phases([this](Phase phase, bool begins) {
     if (in_step_) at(phase, begins);
   });
 }
 
-TimeSplit::~TimeSplit() { comm::flight::watch_phases(nullptr); }
+TimeSplit::~TimeSplit() {
+  if (active != this) return;
+  comm::flight::watch_phases(nullptr);
+  active = nullptr;
+}
+
+void TimeSplit::begin_step() { in_step_ = active == this; }
 
 void TimeSplit::end_step(const StepTime& time) {
   if (!std::exchange(in_step_, false)) return;

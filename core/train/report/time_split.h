@@ -21,7 +21,7 @@ c10::Event mark_on(c10::Device device);
 double seconds_between(const c10::Event& begin, const c10::Event& end);
 
 /// Watches forward and backward passes and updates: on a CPU rank without the waits for other ranks, on a GPU the time
-/// of the device. One at a time in a process.
+/// of the device. One at a time in a process: others have no steps.
 class TimeSplit {
  public:
   explicit TimeSplit(c10::Device device);
@@ -30,15 +30,16 @@ class TimeSplit {
   TimeSplit& operator=(const TimeSplit&) = delete;
 
   /// What comes before its begin belongs to no step: evaluations have passes, too.
-  void begin_step() { in_step_ = true; }
+  void begin_step();
   void end_step(const StepTime& time);
   [[nodiscard]] std::int64_t steps() const { return steps_; }
-  /// Seconds of a step, mean: {data, forward, backward, optimizer, communication, other}, which are not all 0. On CPU
+  /// Seconds of a step, mean: {data, forward, backward, optimizer, communication, other}. On CPU
   /// ranks communication is what this rank waited for others, and no part of the rest. On a GPU it is null, and a part
   /// of those that it delays there; data is the host's wait, during which the device computes. `whole`: seconds of all
   /// steps, until the device had done them. Waits for the device. @pre there are steps
   [[nodiscard]] nlohmann::json mean(double whole) const;
-  /// `whole`: of the steps on the host, which a GPU keeps waiting once enough of them are launched.
+  /// `whole`: of the steps on the host, which a GPU keeps waiting once enough of them are launched. What it still does
+  /// when the host has launched an epoch is no part of them: on a GPU the parts can be more than a step.
   [[nodiscard]] nlohmann::json mean() const;
 
  private:

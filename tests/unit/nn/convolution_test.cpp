@@ -2,6 +2,7 @@
 #include "core/nn/layers/convolution.h"
 
 #include <ATen/ops/allclose.h>
+#include <ATen/ops/conv2d.h>
 #include <ATen/ops/max_pool2d.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
@@ -61,7 +62,11 @@ TEST(Conv2d, KeepsWithinItsMemoryOverFewChannels) {
       layer.set_storage(declared.name, at::randn(declared.member->sizes(), at::kFloat));
     for (int i = 0; i < 50; ++i) {
       const auto x = at::randn({2, 4, 8, 8}, at::kFloat).contiguous(format).requires_grad_();
-      layer.forward(x, kContext).sum().backward();
+      const auto y = layer.forward(x, kContext);
+      const auto in_double = [](const at::Tensor& t) { return t.detach().to(at::kDouble); };
+      const auto expected = at::conv2d(in_double(x), in_double(layer.weight), in_double(layer.bias), /*stride=*/2);
+      EXPECT_TRUE(at::allclose(in_double(y), expected, 1e-4, 1e-4));
+      y.sum().backward();
       EXPECT_EQ(x.grad().count_nonzero().item<std::int64_t>(), 2 * 4 * 4 * 4);
     }
   }

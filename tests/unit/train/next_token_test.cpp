@@ -1,4 +1,4 @@
-// NextToken: with the keys and values of the tokens so far the scores are those of a forward pass over the whole text.
+// NextToken: with cached keys and values the scores are those of a forward pass over the whole text.
 #include "core/train/next_token.h"
 
 #include <ATen/core/grad_mode.h>
@@ -61,7 +61,7 @@ void expect_equal_scores(nn::Model& plain, NextToken& next) {
 
 struct Case {
   const char *model, *config;
-  bool keeps = true;
+  bool caches = true;
 };
 void PrintTo(const Case& value, std::ostream* out) { *out << value.model << " " << value.config; }
 
@@ -82,17 +82,17 @@ class NextTokenOf : public testing::TestWithParam<Case> {
 };
 
 TEST_P(NextTokenOf, EqualsTheWholeText) {
-  const auto plain = make(), keeping = make();
+  const auto plain = make(), caching = make();
   std::int64_t passed = 0;
-  NextToken next(*keeping, forward_of(*keeping, passed));
-  ASSERT_EQ(next.keeps(), GetParam().keeps);
+  NextToken next(*caching, forward_of(*caching, passed));
+  ASSERT_EQ(next.uses_cache(), GetParam().caches);
   next({1, 2, 3});
   next({1, 2, 3, 4});  // the first one that is computed both ways
   passed = 0;
   next({1, 2, 3, 4, 5});
-  EXPECT_EQ(passed, GetParam().keeps ? 1 : 5);
+  EXPECT_EQ(passed, GetParam().caches ? 1 : 5);
   expect_equal_scores(*plain, next);
-  EXPECT_EQ(next.keeps(), GetParam().keeps);
+  EXPECT_EQ(next.uses_cache(), GetParam().caches);
 }
 
 constexpr const char* kGpt2 = R"({"n_embd": 24, "n_layer": 2, "n_head": 3, "vocab_size": 40, "n_positions": 64})";
@@ -137,14 +137,27 @@ class OwnModel : public nn::Model {
   [[nodiscard]] std::vector<std::string> side_input_names() const override { return {"position_ids"}; }
 };
 
+// Scores are in fp32 whatever the model computes in: they are as coarse as its keys.
+TEST(NextToken, AllowsTheRoundingOfHalfPrecision) {
+  OwnModel model(/*mixes=*/false);
+  for (auto& parameter : model.parameters()) parameter.set_data(parameter.to(at::kBFloat16));
+  std::int64_t passed = 0;
+  NextToken next(model, [forward = forward_of(model, passed)](const TokenIds& ids, std::int64_t first) {
+    return forward(ids, first).to(at::kFloat) * (first > 0 ? 1.01 : 1);
+  });
+  next({1, 2, 3});
+  next({1, 2, 3, 4});
+  EXPECT_TRUE(next.uses_cache());
+}
+
 TEST(NextToken, FindsAModelThatComputesSomethingElse) {
   for (const bool mixes : {false, true}) {
-    OwnModel plain(mixes), keeping(mixes);
+    OwnModel plain(mixes), caching(mixes);
     std::int64_t passed = 0;
-    NextToken next(keeping, forward_of(keeping, passed));
-    EXPECT_TRUE(next.keeps());
+    NextToken next(caching, forward_of(caching, passed));
+    EXPECT_TRUE(next.uses_cache());
     expect_equal_scores(plain, next);
-    EXPECT_EQ(next.keeps(), !mixes);
+    EXPECT_EQ(next.uses_cache(), !mixes);
   }
 }
 
