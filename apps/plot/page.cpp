@@ -9,6 +9,7 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "core/base/clock.h"
@@ -75,32 +76,38 @@ json charts_json(const Plot& plot) {
   return out;
 }
 
-/// Bars of parts: {"parts": [...], "bars": [{"run": 0, "values": [...]}, ...]}.
-json memory_json(const Plot& plot) {
-  json out{{"parts", PeakMemory::kParts}, {"bars", json::array()}};
+/// {"parts": [...], "bars": [{"run": 0, "values": [...]}, ...]}, with a bar for each run whose `bar_of` is not null.
+template <class Bar>
+json bars_json(const Plot& plot, json parts, const Bar& bar_of) {
+  json out{{"parts", std::move(parts)}, {"bars", json::array()}};
   for (std::size_t run = 0; run < plot.runs.size(); ++run)
-    if (const auto& memory = plot.runs[run].memory)
-      out["bars"].push_back({{"run", run}, {"rank", memory->rank}, {"values", memory->bytes}});
+    if (json bar = bar_of(plot.runs[run]); !bar.is_null()) {
+      bar["run"] = run;
+      out["bars"].push_back(std::move(bar));
+    }
   return out;
+}
+
+json memory_json(const Plot& plot) {
+  return bars_json(plot, PeakMemory::kParts, [](const PlotRun& run) {
+    return run.memory ? json{{"rank", run.memory->rank}, {"values", run.memory->bytes}} : json();
+  });
 }
 
 json step_json(const Plot& plot) {
-  json out{{"parts", StepParts::kParts}, {"bars", json::array()}};
-  for (std::size_t run = 0; run < plot.runs.size(); ++run)
-    if (const auto& step = plot.runs[run].step) out["bars"].push_back({{"run", run}, {"values", step->seconds}});
-  return out;
+  return bars_json(plot, StepParts::kParts, [](const PlotRun& run) {
+    return run.step ? json{{"values", run.step->seconds}} : json();
+  });
 }
 
 json times_json(const Plot& plot) {
-  json out{{"parts", text::keys_of(train::RunTimes().parts())}, {"bars", json::array()}};
-  for (std::size_t run = 0; run < plot.runs.size(); ++run) {
-    const auto& times = plot.runs[run].record.times;
-    if (times.wall() <= 0) continue;
+  return bars_json(plot, text::keys_of(train::RunTimes().parts()), [](const PlotRun& run) {
+    const auto& times = run.record.times;
+    if (times.wall() <= 0) return json();
     auto values = json::array();
     for (const auto& [part, seconds] : times.parts()) values.push_back(rounded(seconds));
-    out["bars"].push_back({{"run", run}, {"values", values}});
-  }
-  return out;
+    return json{{"values", values}};
+  });
 }
 
 json results_json(const Plot& plot) {
