@@ -33,10 +33,10 @@ class TimeSplit {
   void begin_step();
   void end_step(const StepTime& time);
   [[nodiscard]] std::int64_t steps() const { return steps_; }
-  /// Seconds of a step, mean: {data, forward, backward, optimizer, communication, other}. On CPU
-  /// ranks communication is what this rank waited for others, and no part of the rest. On a GPU it is null, and a part
-  /// of those that it delays there; data is the host's wait, during which the device computes. `whole`: seconds of all
-  /// steps, until the device had done them. Waits for the device. @pre there are steps
+  /// Seconds of a step, mean: {data, forward, backward, optimizer, communication, other}. On CPU ranks communication is
+  /// what this rank waited for others, and no part of the rest. On a GPU it is null, and a part of those that it delays
+  /// there; data is the host's wait, during which the device computes. `whole`: seconds of all steps, until the device
+  /// had done them. Waits for the device. @pre there are steps
   [[nodiscard]] nlohmann::json mean(double whole) const;
   /// `whole`: of the steps on the host, which a GPU keeps waiting once enough of them are launched. What it still does
   /// when the host has launched an epoch is no part of them: on a GPU the parts can be more than a step.
