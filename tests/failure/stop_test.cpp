@@ -186,7 +186,10 @@ ProcessResult stop_on_a_hanging_disk(const SmallRun& run, const Lost& row) {
                                          "FAULT_FOLDER=" + run.dir() + "/checkpoints", "FAULT_WAIT=" + hangs}};
   options.meanwhile = [&](pid_t launcher) {
     run.wait_for_steps();
-    EXPECT_TRUE(wait_until([&] { return !row.saves || count_checkpoints(run).first > 0; }));
+    // The run's parent has learnt of a checkpoint when the run has recorded it, a little after the folder is there.
+    EXPECT_TRUE(wait_until([&] {
+      return !row.saves || content_of(run.dir() + "/metrics.jsonl").find("\"event\":\"save\"") != std::string::npos;
+    }));
     std::ofstream(hangs) << "for good";
     kill(launcher, row.signal);
     if (row.by != By::second_signal) return;
