@@ -42,8 +42,8 @@ struct PredictCommand : WeightsArgument {
   std::optional<std::int64_t> batch;  ///< images of a forward pass; unset: as in an evaluation
 };
 struct GenerateCommand : WeightsArgument {
-  std::string prompt;
-  std::string tokenizer;  ///< "": the one that belongs to the weights
+  std::string prompt, prompts;  ///< the text to continue, or a file with one in each line; the other is ""
+  std::string tokenizer;        ///< "": the one that belongs to the weights
   std::int64_t tokens = 64, top_k = 0, seed = 42;
   double temperature = 0, top_p = 1;
   bool stop_at_end = false;

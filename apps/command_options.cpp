@@ -79,7 +79,9 @@ void add_generate(CLI::App& app, Parsed& out) {
   auto& generate = out.generate;
   auto& command = *app.add_subcommand("generate", "Continue a text with a causal language model");
   add_required(command, "WEIGHTS", generate.weights, kWeightsHelp);
-  add_required(command, "--prompt TEXT", generate.prompt, "The text to continue");
+  add(command, "--prompt TEXT", generate.prompt, "The text to continue");
+  add(command, "--prompts FILE", generate.prompts,
+      "A file with a text to continue in each line: for each, a line of JSON with \"prompt\" and \"text\" is printed");
   add(command, "--tokens N", generate.tokens, "Tokens to add, at most")->capture_default_str();
   add(command, "--temperature T", generate.temperature,
       "0: always the most probable token; above 0: tokens are drawn by the model's probabilities, which 1 "

@@ -113,7 +113,16 @@ LaunchCommand finish_launch(CLI::App& app, LaunchCommand& launch) {
 }
 
 Command finish_generate(CLI::App& app, GenerateCommand& generate) {
-  if (generate.prompt.empty()) refuse(app, "--prompt \"\": the text to continue is empty; give at least one character");
+  const auto& given = *app.get_subcommand("generate");
+  const bool has_prompt = given.count("--prompt") > 0;
+  if (has_prompt == (given.count("--prompts") > 0))
+    refuse(app, has_prompt
+                    ? "--prompt and --prompts: both say what to continue; remove one"
+                    : "there is no text to continue; give --prompt TEXT, or --prompts FILE with one in each line");
+  if (has_prompt && generate.prompt.empty())
+    refuse(app, "--prompt \"\": the text to continue is empty; give at least one character");
+  if (!has_prompt && generate.prompts.empty())
+    refuse(app, "--prompts \"\": name a file with a text to continue in each line");
   check_range(app, "--tokens", generate.tokens, 1, 1'000'000);
   if (!(generate.temperature >= 0 && generate.temperature <= 100))
     refuse(app, fmt::format("--temperature {}: must be at least 0 and at most 100", generate.temperature));
@@ -121,9 +130,8 @@ Command finish_generate(CLI::App& app, GenerateCommand& generate) {
   if (!(generate.top_p > 0 && generate.top_p <= 1))
     refuse(app, fmt::format("--top-p {}: must be above 0 and at most 1", generate.top_p));
   check_seed(app, generate.seed);
-  const auto* options = app.get_subcommand("generate");
   for (const auto* name : {"--top-k", "--top-p", "--seed"})
-    if (generate.temperature == 0 && options->count(name) > 0)
+    if (generate.temperature == 0 && given.count(name) > 0)
       refuse(app, fmt::format("{} has no effect with temperature 0, which always takes the most probable token; add "
                               "--temperature 1, or remove it",
                               name));

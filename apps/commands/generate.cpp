@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <fstream>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -16,6 +18,7 @@
 #include "apps/commands/process.h"
 #include "apps/report.h"
 #include "core/base/error.h"
+#include "core/base/json_text.h"
 #include "core/base/log.h"
 #include "core/base/text.h"
 #include "core/checkpoint/weights/hub_cache.h"
@@ -82,9 +85,42 @@ std::vector<std::int64_t> ends_of(const GenerateCommand& command, const train::R
       "remove it");
 }
 
+/// The texts to continue. @throws ConfigError
+std::vector<std::string> prompts_of(const GenerateCommand& command) {
+  if (command.prompts.empty()) return {command.prompt};
+  std::ifstream file(command.prompts);
+  std::vector<std::string> prompts;
+  for (std::string line; std::getline(file, line);) {
+    if (line.ends_with('\r')) line.pop_back();
+    prompts.push_back(line);
+    if (line.empty())
+      throw ConfigError(
+          fmt::format("{}:{}: the text to continue is empty; give at least one character, or remove the "
+                      "line",
+                      command.prompts, prompts.size()));
+  }
+  if (!file.is_open() || prompts.empty())
+    throw ConfigError(fmt::format("--prompts {}: {}", command.prompts,
+                                  file.is_open() ? "the file has no lines; write a text to continue in each"
+                                                 : "cannot be read; name a file with a text to continue in each line"));
+  return prompts;
+}
+
+/// What the model reads of a prompt.
+std::vector<std::int64_t> ids_of(const std::string& prompt, const tokenizers::Tokenizer& tokenizer) {
+  // No limit: generate() shortens the text at its beginning, for what follows depends most on its end.
+  const auto all = tokenizer.encode_sample(prompt, std::nullopt, std::numeric_limits<std::int64_t>::max()).ids;
+  std::vector<std::int64_t> ids(all.begin(), all.end());
+  // What ends a sample would end the prompt; the text goes on.
+  const auto& special = tokenizer.special();
+  while (ids.size() > 1 && (special.end == ids.back() || special.sep == ids.back())) ids.pop_back();
+  return ids;
+}
+
 }  // namespace
 
 int run(const GenerateCommand& command) {
+  const auto prompts = prompts_of(command);
   if (command.is_checkpoint) open_checkpoint(command.weights, checkpoint::Verify::content);
   auto config = config_of(command);
   const auto options = world_options(config);
@@ -99,17 +135,24 @@ int run(const GenerateCommand& command) {
                                                 .seed = static_cast<std::uint64_t>(command.seed)},
                                    .ends = ends_of(command, setup, *tokenizer),
                                    .vocabulary = tokenizer->vocabulary()};
-  // No limit: generate() shortens the text at its beginning, for what follows depends most on its end.
-  auto ids = tokenizer->encode_sample(command.prompt, std::nullopt, std::numeric_limits<std::int64_t>::max()).ids;
-  // What ends a sample would end the prompt; the text goes on.
-  const auto& special = tokenizer->special();
-  while (ids.size() > 1 && (special.end == ids.back() || special.sep == ids.back())) ids.pop_back();
+  train::Texts texts;
+  for (const auto& prompt : prompts) texts.push_back(ids_of(prompt, *tokenizer));
   const auto world = comm::World::start(alone, options);
   comm::warn_of_cpu(*world, Log());
   const auto model = train::open_language_model(setup, world->device());
-  for (const auto id : train::generate(model, {ids.begin(), ids.end()}, how))
-    ids.push_back(static_cast<std::int32_t>(id));
-  put(tokenizer->decode(ids) + "\n");
+  constexpr std::size_t kAtOnce = 16;
+  train::Texts made;
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    if (i % kAtOnce == 0) {
+      const auto first = texts.begin() + static_cast<std::ptrdiff_t>(i);
+      const auto count = static_cast<std::ptrdiff_t>(std::min(kAtOnce, texts.size() - i));
+      made = train::generate(model, train::Texts(first, first + count), how);
+    }
+    std::vector<std::int32_t> ids(texts[i].begin(), texts[i].end());
+    ids.insert(ids.end(), made[i % kAtOnce].begin(), made[i % kAtOnce].end());
+    const auto text = tokenizer->decode(ids);
+    put(command.prompts.empty() ? text + "\n" : json_text({{"prompt", prompts[i]}, {"text", text}}) + "\n");
+  }
   return 0;
 }
 

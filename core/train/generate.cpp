@@ -2,7 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,17 +17,21 @@
 #include "core/nn/block.h"
 #include "core/nn/layers/tokens.h"
 #include "core/setup/deterministic.h"
-#include "core/train/next_token.h"
 #include "core/train/out_of_memory.h"
 
 namespace trireme::train {
 namespace {
 
-/// Lets the model's head read the last token only: the scores of the others are not used.
-void read_last_token(nn::Model& model) {
+/// x [B, N, ...] -> [B, 1, ...]: the token at `last`, int64 [B], of each text.
+at::Tensor tokens_at(const at::Tensor& x, const at::Tensor& last) {
+  return x.gather(1, last.view({-1, 1, 1}).expand({-1, 1, x.size(2)}));
+}
+
+/// Lets the model's head read the last token of each text only: the scores of the others are not used.
+void read_last_token(nn::Model& model, const std::shared_ptr<const at::Tensor>& last) {
   for (const auto& module : model.modules())
     if (auto* tokens = dynamic_cast<nn::AllTokens*>(module.get()))
-      tokens->forward.replace([](const at::Tensor& x, const nn::Context&) { return x.narrow(1, x.size(1) - 1, 1); });
+      tokens->forward.replace([last](const at::Tensor& x, const nn::Context&) { return tokens_at(x, *last); });
 }
 
 /// The model's option of this name, if it has one and it is a number; else 0.
@@ -39,15 +42,16 @@ std::int64_t number_option(const RunSetup& setup, const char* key) {
   return number == nullptr ? 0 : *number;
 }
 
-void check_prompt(const std::vector<std::int64_t>& ids, std::int64_t vocabulary) {
-  if (ids.empty()) throw DataError("the prompt has no tokens; give one with some text");
+/// `name`: "the prompt".
+void check_prompt(const std::string& name, const std::vector<std::int64_t>& ids, std::int64_t vocabulary) {
+  if (ids.empty()) throw DataError(name + " has no tokens; give one with some text");
   if (vocabulary == 0) return;
   for (const auto id : ids)
     if (id < 0 || id >= vocabulary)
       throw DataError(
-          fmt::format("the prompt has the token id {}, but the model's vocabulary has {} tokens (0 to {}); use the "
-                      "tokenizer that the model was trained with",
-                      id, vocabulary, vocabulary - 1));
+          fmt::format("{} has the token id {}, but the model's vocabulary has {} tokens (0 to {}); use the tokenizer "
+                      "that the model was trained with",
+                      name, id, vocabulary, vocabulary - 1));
 }
 
 }  // namespace
@@ -85,42 +89,56 @@ LanguageModel open_language_model(const RunSetup& setup, c10::Device device) {
   auto source = setup.model.source();
   const auto options = booster_options(setup);
   auto parameters = materialize_whole(source, options, device, setup.log);
-  read_last_token(*source.model);
+  const auto last = std::make_shared<at::Tensor>();
+  read_last_token(*source.model, last);
   const auto model = std::make_shared<LocalModel>(source.model, std::move(parameters), options, device);
   model->train(false);
   const auto config = std::make_shared<const RunConfig>(setup.config);
-  auto forward = [model, device, config](const std::vector<std::int64_t>& ids, std::int64_t first) {
+  auto forward = [model, device, config, last](const NextToken::Pass& pass) {
     const at::NoGradGuard no_grad;
     data::Batch batch;
-    batch.inputs.set("input_ids", at::tensor(ids).unsqueeze(0).to(device));
-    const auto end = first + static_cast<std::int64_t>(ids.size());
-    if (first > 0) batch.inputs.set("position_ids", at::arange(first, end).unsqueeze(0).to(device));
-    batch.sample_ids = at::tensor(std::vector<std::int64_t>{0});
+    batch.inputs.set("input_ids", pass.ids.to(device));
+    if (pass.positions.defined()) batch.inputs.set("position_ids", pass.positions.to(device));
+    batch.sample_ids = at::arange(pass.ids.size(0));
+    *last = pass.last.to(device);
     at::Tensor logits;
-    const auto compute = [&] { logits = model->forward(batch).at(0).select(0, 0).select(0, -1); };
+    const auto compute = [&] {
+      logits = model->forward(batch).at(0);
+      if (logits.size(1) > 1) logits = tokens_at(logits, *last);
+      logits = logits.select(1, 0);
+    };
     with_memory_remedy([&] { with_deterministic_remedy(*config, compute); },
                        [] { return std::string(" in a generation: use a device with more memory"); });
     return logits;
   };
   const auto next = std::make_shared<NextToken>(*source.model, std::move(forward));
-  return {.next_logits = [next](const std::vector<std::int64_t>& ids) { return (*next)(ids); },
+  return {.next_logits = [next](const Texts& texts) { return (*next)(texts); },
           .vocabulary = number_option(setup, "vocab_size"),
           .positions = number_option(setup, "max_positions")};
 }
 
-std::vector<std::int64_t> generate(const LanguageModel& model, std::vector<std::int64_t> prompt,
-                                   const GenerateOptions& options) {
-  check_prompt(prompt, model.vocabulary);
-  std::vector<std::int64_t> text = std::move(prompt), made;
+Texts generate(const LanguageModel& model, const Texts& prompts, const GenerateOptions& options) {
+  for (std::size_t i = 0; i < prompts.size(); ++i)
+    check_prompt(prompts.size() == 1 ? "the prompt" : fmt::format("prompt {}", i + 1), prompts[i], model.vocabulary);
+  Texts texts = prompts, seen(prompts.size()), made(prompts.size());
+  std::vector<bool> has_ended(prompts.size());
   for (std::int64_t draw = 0; draw < options.tokens; ++draw) {
-    const auto size = static_cast<std::int64_t>(text.size());
-    const auto seen = model.positions == 0 ? size : std::min(size, model.positions);
-    auto logits = model.next_logits({text.end() - seen, text.end()});
-    if (options.vocabulary > 0) logits = logits.narrow(0, 0, std::min(logits.size(0), options.vocabulary));
-    const auto id = sample_token(logits, options.sampling, draw);
-    if (std::find(options.ends.begin(), options.ends.end(), id) != options.ends.end()) break;
-    text.push_back(id);
-    made.push_back(id);
+    if (std::all_of(has_ended.begin(), has_ended.end(), [](bool each) { return each; })) break;
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      const auto size = static_cast<std::int64_t>(texts[i].size());
+      const auto count = model.positions == 0 ? size : std::min(size, model.positions);
+      seen[i].assign(texts[i].end() - count, texts[i].end());
+    }
+    auto logits = model.next_logits(seen).to(at::kCPU);
+    if (options.vocabulary > 0) logits = logits.narrow(1, 0, std::min(logits.size(1), options.vocabulary));
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      if (has_ended[i]) continue;
+      const auto id = sample_token(logits[static_cast<std::int64_t>(i)], options.sampling, draw);
+      has_ended[i] = std::find(options.ends.begin(), options.ends.end(), id) != options.ends.end();
+      if (has_ended[i]) continue;
+      texts[i].push_back(id);
+      made[i].push_back(id);
+    }
   }
   return made;
 }

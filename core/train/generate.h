@@ -1,5 +1,5 @@
-// Text generation with a causal language model: token ids in, token ids out. Each token is drawn from the model's
-// scores of the token after the last one, and is then part of the text that the next one follows. Greedy, with a
+// Text generation with a causal language model: token ids in, token ids out, of several texts at once. Each token is
+// drawn from the model's scores of the token after a text's last one, and is then part of that text. Greedy, with a
 // temperature (Ackley, Hinton and Sejnowski, "A learning algorithm for Boltzmann machines", 1985), and from the k most
 // probable tokens (Fan, Lewis and Dauphin, "Hierarchical Neural Story Generation", 2018), or from the fewest that have
 // a part of the probability together (Holtzman et al., "The Curious Case of Neural Text Degeneration", 2020).
@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "core/setup/run_setup.h"
+#include "core/train/next_token.h"
 
 namespace trireme::train {
 
@@ -30,10 +31,10 @@ std::int64_t sample_token(const at::Tensor& logits, const SamplingOptions& optio
 
 /// A causal language model that is ready to run.
 struct LanguageModel {
-  /// The scores of the token that follows these ids: [V].
-  std::function<at::Tensor(const std::vector<std::int64_t>& ids)> next_logits;
+  /// The scores of the token that follows each text: [B, V].
+  std::function<at::Tensor(const Texts& texts)> next_logits;
   std::int64_t vocabulary = 0;  ///< ids are 0 to vocabulary - 1; 0: unknown
-  std::int64_t positions = 0;   ///< the number of ids that next_logits() takes at most; 0: any
+  std::int64_t positions = 0;   ///< the number of ids of a text that next_logits() takes at most; 0: any
 };
 /// Loads the weights of prepare_generation() onto a device. @throws CheckpointError, NonFiniteError
 LanguageModel open_language_model(const RunSetup& setup, c10::Device device);
@@ -45,9 +46,9 @@ struct GenerateOptions {
   /// The ids that may be generated are 0 to this - 1, for a tokenizer with fewer tokens than the model; 0: all.
   std::int64_t vocabulary = 0;
 };
-/// Returns the tokens that follow `prompt`, without the end token. The model sees the last tokens that it has positions
-/// for. @throws DataError when the prompt is empty or has an id outside the vocabulary; as sample_token()
-std::vector<std::int64_t> generate(const LanguageModel& model, std::vector<std::int64_t> prompt,
-                                   const GenerateOptions& options);
+/// Returns the tokens that follow each prompt, without the end token: those that would follow it alone. The model sees
+/// the last tokens that it has positions for. @throws DataError when a prompt is empty or has an id outside the
+/// vocabulary; as sample_token()
+Texts generate(const LanguageModel& model, const Texts& prompts, const GenerateOptions& options);
 
 }  // namespace trireme::train

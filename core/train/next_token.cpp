@@ -1,9 +1,13 @@
 #include "core/train/next_token.h"
 
 #include <ATen/Context.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/allclose.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <string>
@@ -32,32 +36,87 @@ bool are_close(const at::Tensor& a, const at::Tensor& b, at::ScalarType dtype) {
   return finite.numel() > 0 && at::allclose(a, b, 0, part * finite.abs().max().item<double>());
 }
 
+/// Where the last token of each text is, [B].
+at::Tensor last_of(const Texts& texts) {
+  std::vector<std::int64_t> last;
+  for (const auto& text : texts) last.push_back(static_cast<std::int64_t>(text.size()) - 1);
+  return at::tensor(last);
+}
+
+/// Over the whole texts. What a shorter one has behind its end changes nothing in a causal model.
+NextToken::Pass whole(const Texts& texts) {
+  NextToken::Pass pass{.last = last_of(texts)};
+  const auto count = static_cast<std::int64_t>(texts.size());
+  pass.ids = at::zeros({count, pass.last.max().item<std::int64_t>() + 1}, at::kLong);
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto& text = texts[static_cast<std::size_t>(i)];
+    pass.ids[i].narrow(0, 0, static_cast<std::int64_t>(text.size())).copy_(at::tensor(text));
+  }
+  return pass;
+}
+
+/// Over the last token of each text.
+NextToken::Pass newest(const Texts& texts) {
+  std::vector<std::int64_t> ids;
+  for (const auto& text : texts) ids.push_back(text.back());
+  const auto count = static_cast<std::int64_t>(texts.size());
+  return {.ids = at::tensor(ids).unsqueeze(1),
+          .positions = last_of(texts).unsqueeze(1),
+          .last = at::zeros({count}, at::kLong)};
+}
+
+/// Whether each text is the one before and at most one more token.
+bool follow(const Texts& texts, const Texts& before) {
+  return std::equal(texts.begin(), texts.end(), before.begin(), before.end(), [](const auto& text, const auto& old) {
+    return (text.size() == old.size() || text.size() == old.size() + 1) &&
+           std::equal(old.begin(), old.end(), text.begin());
+  });
+}
+
 }  // namespace
 
 struct NextToken::Cache {
-  /// Of one layer, [1, K, capacity, d].
+  /// Of one layer, [B, K, capacity, d]. What is behind the end of a text is finite and does not count.
   struct Layer {
     at::Tensor keys, values;
-
-    /// Puts those of the next tokens behind the `before` that are there. Returns those of all tokens.
-    std::pair<at::Tensor, at::Tensor> append(std::int64_t before, const at::Tensor& k, const at::Tensor& v) {
-      const auto after = before + k.size(2);
-      for (auto [all, next] : {std::pair{&keys, &k}, {&values, &v}}) {
-        if (!all->defined() || all->size(2) < after) {
-          auto larger = at::empty({next->size(0), next->size(1), 2 * after, next->size(3)}, next->options());
-          if (before > 0) larger.narrow(2, 0, before).copy_(all->narrow(2, 0, before));
-          *all = std::move(larger);
-        }
-        all->narrow(2, before, next->size(2)).copy_(*next);
-      }
-      return {keys.narrow(2, 0, after), values.narrow(2, 0, after)};
-    }
   };
 
   std::vector<Layer> layers;
-  std::int64_t tokens = 0;             ///< that are cached when a forward pass begins
+  at::Tensor places;                   ///< [B, 1]: of the tokens of the pass in each text; undefined: all tokens
+  std::int64_t longest = 0;            ///< tokens of the longest text
+  at::Tensor key_mask;                 ///< [B, longest]: the keys up to each text's end; undefined: all
   at::ScalarType dtype = at::kDouble;  ///< of keys
   bool is_on = true;
+
+  void begin(const Pass& pass) {
+    places = pass.positions;
+    const auto last = places.defined() ? places : pass.last;
+    longest = last.max().item<std::int64_t>() + 1;
+    const bool is_ragged = last.min().item<std::int64_t>() + 1 < longest;
+    key_mask = places.defined() && is_ragged ? at::arange(longest).le(places) : at::Tensor();
+  }
+
+  /// Puts those of the pass into their places. Returns those of all tokens, [B, K, longest, d].
+  at::Tensor put(at::Tensor& all, const at::Tensor& made) const {
+    const bool fits = all.defined() && all.size(0) == made.size(0) && all.size(2) >= longest;
+    if (!fits) {
+      auto larger = at::zeros({made.size(0), made.size(1), 2 * longest, made.size(3)}, made.options());
+      if (places.defined()) larger.narrow(2, 0, all.size(2)).copy_(all);
+      all = std::move(larger);
+    }
+    if (places.defined())
+      all.scatter_(2, places.to(made.device()).unsqueeze(1).unsqueeze(3).expand_as(made), made);
+    else
+      all.narrow(2, 0, longest).copy_(made);
+    return all.narrow(2, 0, longest);
+  }
+
+  /// Which keys the newest tokens attend to: those up to their own places.
+  nn::AttentionPattern pattern(nn::AttentionPattern of_text, c10::Device device) {
+    of_text.causal = !places.defined();
+    if (key_mask.defined()) of_text.key_mask = key_mask = key_mask.to(device);
+    return of_text;
+  }
 };
 
 NextToken::NextToken(nn::Model& model, Forward forward) : forward_(std::move(forward)) {
@@ -71,41 +130,50 @@ NextToken::NextToken(nn::Model& model, Forward forward) : forward_(std::move(for
                                   const nn::Context& context, std::int64_t, const nn::AttentionPattern& pattern) {
       if (!cache->is_on) return nn::attention(q, k, v, *layer->dropout, context, pattern, layer->kernel());
       cache->dtype = k.scalar_type();
-      const auto [keys, values] = cache->layers[i].append(cache->tokens, k, v);
-      auto of_these = pattern;
-      of_these.causal = q.size(2) > 1;  // the last token attends to all
-      return nn::attention(q, keys, values, *layer->dropout, context, of_these, layer->kernel());
+      auto& own = cache->layers[i];
+      const auto keys = cache->put(own.keys, k), values = cache->put(own.values, v);
+      return nn::attention(q, keys, values, *layer->dropout, context, cache->pattern(pattern, q.device()),
+                           layer->kernel());
     });
 }
 
-at::Tensor NextToken::operator()(const std::vector<std::int64_t>& ids) {
-  if (!cache_) return forward_(ids, 0);
-  // An error in a forward pass leaves nothing that counts.
-  const auto cached = std::exchange(ids_, {});
-  const auto whole = [&] {
-    cache_->tokens = 0;
-    return forward_(ids, 0);
+at::Tensor NextToken::without_cache(const Texts& texts) const {
+  struct Off {
+    explicit Off(Cache* cache) : cache_(cache) { set(false); }
+    ~Off() { set(true); }
+    void set(bool on) const {
+      if (cache_ != nullptr) cache_->is_on = on;
+    }
+    Cache* cache_;
   };
-  const bool follows =
-      !cached.empty() && cached.size() + 1 == ids.size() && std::equal(cached.begin(), cached.end(), ids.begin());
-  if (!follows) {
-    auto scores = whole();
-    ids_ = ids;
-    return scores;
-  }
-  cache_->tokens = static_cast<std::int64_t>(cached.size());
-  auto scores = forward_({ids.back()}, cache_->tokens);
-  if (!std::exchange(is_checked_, true)) {
-    auto expected = whole();
+  const Off off(cache_.get());
+  std::vector<at::Tensor> scores;
+  for (const auto& text : texts) scores.push_back(forward_(whole({text})));
+  return at::cat(scores);
+}
+
+at::Tensor NextToken::operator()(const Texts& texts) {
+  if (!cache_) return without_cache(texts);
+  // An error in a forward pass leaves nothing that counts.
+  const auto cached = std::exchange(texts_, {});
+  const auto compute = [&](const Pass& pass) {
+    cache_->begin(pass);
+    return forward_(pass);
+  };
+  const bool follows = !cached.empty() && follow(texts, cached);
+  auto scores = compute(follows ? newest(texts) : whole(texts));
+  if (!is_checked_ && (follows || texts.size() > 1)) {
+    auto expected = without_cache(texts);
     if (!are_close(scores, expected, cache_->dtype)) {
       cache_->is_on = false;
       cache_->layers.clear();
       cache_ = nullptr;
       return expected;
     }
+    is_checked_ = follows;
     scores = std::move(expected);
   }
-  ids_ = ids;
+  texts_ = texts;
   return scores;
 }
 

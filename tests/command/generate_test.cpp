@@ -64,6 +64,17 @@ TEST(Generate, ContinuesWhatTheModelHasLearnt) {
       "xxxxxxxxxxxxxxabcdabcdabcdabcdabcdabcdabcdabcdabcda\n");
 }
 
+TEST(Generate, ContinuesTheTextInEachLineOfAFile) {
+  const auto& run = made_once<RunOnLetters>();
+  const auto file = run.folder.path() + "/beginnings.txt";
+  std::ofstream(file) << "cda\nb\r\nxxabcd\n";
+  const auto result = generate({run.dir(), "--prompts", file, "--tokens", "6", "--tokenizer", "bytes"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.out,
+            "{\"prompt\":\"cda\",\"text\":\"cdabcdabc\"}\n{\"prompt\":\"b\",\"text\":\"bcdabcd\"}\n"
+            "{\"prompt\":\"xxabcd\",\"text\":\"xxabcdabcdab\"}\n");
+}
+
 // generation_config.json comes before config.json, and either may have several ids.
 TEST(Generate, StopsAtTheIdsBesideTheWeights) {
   const auto& run = made_once<RunOnLetters>();
@@ -105,7 +116,17 @@ TEST(Generate, SaysWhatItCannotDo) {
   };
   for (const auto& [arguments, code, says] : std::vector<Refused>{
            {{mere, "--prompt", ""}, 2, "--prompt \"\": the text to continue is empty; give at least one character"},
-           {{mere}, 2, "--prompt"},
+           {{mere}, 2, "there is no text to continue; give --prompt TEXT, or --prompts FILE with one in each line"},
+           {{mere, "--prompt", "a", "--prompts", "b"},
+            2,
+            "--prompt and --prompts: both say what to continue; remove one"},
+           {{mere, "--prompts", ""}, 2, "--prompts \"\": name a file with a text to continue in each line"},
+           {{mere, "--prompts", mere + "/none"},
+            2,
+            "--prompts " + mere + "/none: cannot be read; name a file with a text to continue in each line"},
+           {{mere, "--prompts", run.folder.write("gap.txt", "ab\n\nc\n")},
+            2,
+            "gap.txt:2: the text to continue is empty; give at least one character, or remove the line"},
            {{mere, "--prompt", "a", "--top-k", "5"},
             2,
             "--top-k has no effect with temperature 0, which always takes the most probable token; add --temperature "

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <string>
 #include <vector>
 
@@ -99,12 +100,13 @@ struct SumModel {
   std::vector<TokenIds> seen{};
   LanguageModel model(std::int64_t positions = 0) {
     return {.next_logits =
-                [this](const TokenIds& ids) {
-                  seen.push_back(ids);
-                  std::int64_t sum = 0;
-                  for (const auto id : ids) sum += id;
-                  auto logits = at::zeros({10});
-                  logits[sum % 10] = 1;
+                [this](const Texts& texts) {
+                  auto logits = at::zeros({static_cast<std::int64_t>(texts.size()), 10});
+                  for (std::size_t i = 0; i < texts.size(); ++i) {
+                    seen.push_back(texts[i]);
+                    const auto sum = std::accumulate(texts[i].begin(), texts[i].end(), std::int64_t{0});
+                    logits[static_cast<std::int64_t>(i)][sum % 10] = 1;
+                  }
                   return logits;
                 },
             .vocabulary = 10,
@@ -114,21 +116,33 @@ struct SumModel {
 
 TEST(Generate, EachTokenFollowsTheOnesBefore) {
   SumModel sum;
-  EXPECT_EQ(generate(sum.model(), {1, 2}, {.tokens = 4}), (TokenIds{3, 6, 2, 4}));
+  EXPECT_EQ(generate(sum.model(), {{1, 2}}, {.tokens = 4}), (Texts{{3, 6, 2, 4}}));
   EXPECT_EQ(sum.seen.back(), (TokenIds{1, 2, 3, 6, 2}));
 }
 
 TEST(Generate, TheModelSeesTheLastTokensThatItHasPositionsFor) {
   SumModel sum;
-  EXPECT_EQ(generate(sum.model(2), {9, 1, 2}, {.tokens = 3}), (TokenIds{3, 5, 8}));
+  EXPECT_EQ(generate(sum.model(2), {{9, 1, 2}}, {.tokens = 3}), (Texts{{3, 5, 8}}));
   EXPECT_EQ(sum.seen, (std::vector<TokenIds>{{1, 2}, {2, 3}, {3, 5}}));
 }
 
 TEST(Generate, StopsAtTheEndTokenAndKeepsToTheTokenizersIds) {
   SumModel sum;
-  EXPECT_EQ(generate(sum.model(), {1, 2}, {.tokens = 9, .ends = {7, 2}}), (TokenIds{3, 6}));
+  EXPECT_EQ(generate(sum.model(), {{1, 2}}, {.tokens = 9, .ends = {7, 2}}), (Texts{{3, 6}}));
   // 6 is no id of this tokenizer: of the others, which have equal scores, the first is taken.
-  EXPECT_EQ(generate(sum.model(), {1, 2}, {.tokens = 2, .vocabulary = 5}), (TokenIds{3, 0}));
+  EXPECT_EQ(generate(sum.model(), {{1, 2}}, {.tokens = 2, .vocabulary = 5}), (Texts{{3, 0}}));
+}
+
+TEST(Generate, SeveralPromptsAreContinuedAsEachAlone) {
+  const Texts prompts{{1, 2}, {5}, {4, 4, 4}, {0}, {9, 9}};
+  const GenerateOptions options{.tokens = 6, .sampling = {.temperature = 1, .seed = 3}, .ends = {2}};
+  SumModel all;
+  const auto made = generate(all.model(), prompts, options);
+  ASSERT_EQ(made.size(), prompts.size());
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    SumModel alone;
+    EXPECT_EQ(made[i], generate(alone.model(), {prompts[i]}, options).front()) << "prompt " << i;
+  }
 }
 
 TEST(Generate, RefusesPromptsThatTheModelCannotRead) {
@@ -140,7 +154,7 @@ TEST(Generate, RefusesPromptsThatTheModelCannotRead) {
             "the model was trained with"},
            {{-1}, "the prompt has the token id -1"}}) {
     try {
-      generate(sum.model(), prompt, {});
+      generate(sum.model(), {prompt}, {});
       ADD_FAILURE() << "accepted";
     } catch (const DataError& refused) {
       EXPECT_EQ(std::string(refused.what()).substr(0, error.size()), error);

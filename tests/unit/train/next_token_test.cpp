@@ -8,6 +8,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -20,42 +21,49 @@
 namespace trireme::train {
 namespace {
 
-using TokenIds = std::vector<std::int64_t>;
-
 /// Adds the tokens of each forward pass to `passed`.
 NextToken::Forward forward_of(nn::Model& model, std::int64_t& passed) {
-  return [&](const TokenIds& ids, std::int64_t first) {
+  return [&](const NextToken::Pass& pass) {
     const at::NoGradGuard no_grad;
-    const auto count = static_cast<std::int64_t>(ids.size());
-    passed += count;
-    nn::Context context{.tokens = count};
-    if (first > 0) context.side.set("position_ids", at::arange(first, first + count).unsqueeze(0));
-    return model.forward({at::tensor(ids).unsqueeze(0)}, context).at(0).select(0, 0).select(0, -1);
+    passed += pass.ids.numel();
+    nn::Context context{.tokens = pass.ids.size(1)};
+    if (pass.positions.defined()) context.side.set("position_ids", pass.positions);
+    const auto scores = model.forward({pass.ids}, context).at(0);
+    return scores.index({at::arange(scores.size(0)), pass.last});
   };
 }
 
-/// Lets both models see texts that grow by a token, and a new one.
+/// Lets both models see texts that grow by a token, or end, and new ones.
 void expect_equal_scores(nn::Model& plain, NextToken& next) {
-  std::int64_t ignored = 0;
-  const auto whole = forward_of(plain, ignored);
-  TokenIds text{1, 2, 3};
+  Texts texts;
   const auto expect_equal = [&] {
-    const auto expected = whole(text, 0);
-    EXPECT_LE((next(text) - expected).abs().max().item<double>(), 1e-12 * expected.abs().max().item<double>())
-        << text.size();
+    const at::NoGradGuard no_grad;
+    const auto got = next(texts);
+    for (std::size_t i = 0; i < texts.size(); ++i) {
+      const auto count = static_cast<std::int64_t>(texts[i].size());
+      const auto scores = plain.forward({at::tensor(texts[i]).unsqueeze(0)}, {.tokens = count}).at(0);
+      const auto expected = scores.select(0, 0).select(0, -1);
+      EXPECT_LE((got[static_cast<std::int64_t>(i)] - expected).abs().max().item<double>(),
+                1e-12 * expected.abs().max().item<double>())
+          << "text " << i << ", " << texts[i].size() << " tokens";
+    }
   };
-  for (int i = 0; i < 20; ++i) {
-    expect_equal();
-    text.push_back((7 * i + 3) % 40);
+  for (const auto& begin : {Texts{{1, 2, 3}}, Texts{{4}, {1, 2, 3, 4, 5}, {9, 8}}}) {
+    texts = begin;
+    for (int i = 0; i < 20; ++i) {
+      expect_equal();
+      for (std::size_t t = 0; t < texts.size(); ++t)
+        if (t < 2 || i < 4) texts[t].push_back((7 * i + 3 + static_cast<int>(t)) % 40);
+    }
+    for (int i = 0; i < 3; ++i) {  // as where the model has no more positions
+      texts[0].erase(texts[0].begin());
+      expect_equal();
+      texts[0].push_back(i);
+    }
   }
-  for (int i = 0; i < 3; ++i) {  // as where the model has no more positions
-    text.erase(text.begin());
-    expect_equal();
-    text.push_back(i);
-  }
-  text = {5};
+  texts = {{5}};
   expect_equal();
-  text.push_back(6);
+  texts[0].push_back(6);
   expect_equal();
 }
 
@@ -86,10 +94,10 @@ TEST_P(NextTokenOf, EqualsTheWholeText) {
   std::int64_t passed = 0;
   NextToken next(*caching, forward_of(*caching, passed));
   ASSERT_EQ(next.uses_cache(), GetParam().caches);
-  next({1, 2, 3});
-  next({1, 2, 3, 4});  // the first one that is computed both ways
+  next({{1, 2, 3}});
+  next({{1, 2, 3, 4}});  // the first one that is computed both ways
   passed = 0;
-  next({1, 2, 3, 4, 5});
+  next({{1, 2, 3, 4, 5}});
   EXPECT_EQ(passed, GetParam().caches ? 1 : 5);
   expect_equal_scores(*plain, next);
   EXPECT_EQ(next.uses_cache(), GetParam().caches);
@@ -142,11 +150,36 @@ TEST(NextToken, AllowsTheRoundingOfHalfPrecision) {
   OwnModel model(/*mixes=*/false);
   for (auto& parameter : model.parameters()) parameter.set_data(parameter.to(at::kBFloat16));
   std::int64_t passed = 0;
-  NextToken next(model, [forward = forward_of(model, passed)](const TokenIds& ids, std::int64_t first) {
-    return forward(ids, first).to(at::kFloat) * (first > 0 ? 1.01 : 1);
+  NextToken next(model, [forward = forward_of(model, passed)](const NextToken::Pass& pass) {
+    return forward(pass).to(at::kFloat) * (pass.positions.defined() ? 1.01 : 1);
   });
-  next({1, 2, 3});
-  next({1, 2, 3, 4});
+  next({{1, 2, 3}});
+  next({{1, 2, 3, 4}});
+  EXPECT_TRUE(next.uses_cache());
+}
+
+// Behind the end of the shorter text there are tokens, which such a model reads.
+TEST(NextToken, FindsAModelThatReadsPadding) {
+  OwnModel plain(/*mixes=*/true), caching(/*mixes=*/true);
+  std::int64_t passed = 0;
+  NextToken next(caching, forward_of(caching, passed));
+  const at::NoGradGuard no_grad;
+  const auto got = next({{4}, {1, 2, 3, 4, 5}});
+  EXPECT_TRUE(got[0].equal(plain.forward({at::tensor({4}, at::kLong).unsqueeze(0)}, {.tokens = 1}).at(0)[0][-1]));
+  EXPECT_FALSE(next.uses_cache());
+}
+
+TEST(NextToken, KeepsItsCacheWhenTheComparisonFails) {
+  OwnModel plain(/*mixes=*/false), caching(/*mixes=*/false);
+  std::int64_t passed = 0;
+  int left = 2;
+  NextToken next(caching, [&, forward = forward_of(caching, passed)](const NextToken::Pass& pass) {
+    if (left-- == 0) throw std::runtime_error("out of memory");
+    return forward(pass);
+  });
+  next({{1, 2, 3}});
+  EXPECT_THROW(next({{1, 2, 3, 4}}), std::runtime_error);
+  expect_equal_scores(plain, next);
   EXPECT_TRUE(next.uses_cache());
 }
 
