@@ -57,6 +57,7 @@ class DecoderScoresBlock : public nn::Block {
     const auto x = tokens_->forward(norm_->forward(inputs.at(0), context), context);
     return {own_ ? own_->forward(x, context) : words_->scores(x, context, {})};
   }
+  [[nodiscard]] bool returns_scores() const override { return true; }
 
  private:
   std::shared_ptr<nn::Unary> norm_, tokens_;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/nn/block.h"
+#include "core/nn/layers/embedding.h"
 #include "core/nn/layers/tokens.h"
 
 namespace trireme::models {
@@ -29,6 +30,9 @@ class HeadBlock : public nn::Block {
       if (dynamic_cast<nn::FirstToken*>(layer.get()) != nullptr) x = x.select(1, 0);
     }
     return {x};
+  }
+  [[nodiscard]] bool returns_scores() const override {
+    return !layers_.empty() && dynamic_cast<const nn::TiedHead*>(layers_.back().get()) != nullptr;
   }
 
  private:

@@ -86,8 +86,11 @@ Epochs Boosted::epochs(std::optional<std::int64_t> count) {
 
 at::Tensor Boosted::forward_backward(const data::StepBatch& batch, std::vector<nn::Tensors>* outputs) {
   model->train(true);
-  const bool released = outputs == nullptr && model->module().releases_outputs();
-  return model->forward_backward(batch, released ? criterion.overwriting() : criterion, *optimizer, outputs);
+  if (outputs != nullptr || !model->module().releases_outputs())
+    return model->forward_backward(batch, criterion, *optimizer, outputs);
+  auto released = batch;
+  for (auto& micro : released.micro) micro.loss_of_head = criterion.of_head();
+  return model->forward_backward(released, criterion.overwriting(), *optimizer, nullptr);
 }
 
 Executed Boosted::execute_pipeline(const data::StepBatch& batch, ExecuteOptions what) {

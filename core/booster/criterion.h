@@ -21,22 +21,32 @@ class Criterion {
   /// Returns a 0-dim tensor, connected to the autograd graph even for an empty batch.
   using Function = std::function<at::Tensor(const nn::Tensors& outputs, const data::Batch& batch)>;
 
+  /// What a criterion can do if nobody else reads the outputs.
+  struct Released {
+    Function overwriting{};             ///< the same as the function; the backward pass may overwrite the outputs
+    data::Batch::LossOfHead of_head{};  ///< null: it needs the outputs
+  };
+
   Criterion() = default;
   template <class F>
   Criterion(F function) requires(!std::same_as<F, Criterion> && std::constructible_from<Function, F>)
       : function_(std::move(function)) {}
-  /// `overwriting`: the same for outputs that nobody else reads, which the backward pass may overwrite.
-  Criterion(Function function, Function overwriting)
-      : function_(std::move(function)), overwriting_(std::move(overwriting)) {}
+  Criterion(Function function, Released released) : function_(std::move(function)), released_(std::move(released)) {}
 
+  /// If the model's head has computed the loss (data::Batch::loss_of_head), returns that.
   at::Tensor operator()(const nn::Tensors& outputs, const data::Batch& batch) const {
+    if (batch.loss_of_head && outputs.size() == 1 && outputs.front().dim() == 0) return outputs.front();
     return function_(outputs, batch);
   }
   /// For outputs that nobody else reads: without another function, this one.
-  [[nodiscard]] Criterion overwriting() const { return overwriting_ ? Criterion(overwriting_) : *this; }
+  [[nodiscard]] Criterion overwriting() const {
+    return released_.overwriting ? Criterion(released_.overwriting) : *this;
+  }
+  [[nodiscard]] const data::Batch::LossOfHead& of_head() const { return released_.of_head; }
 
  private:
-  Function function_, overwriting_;
+  Function function_;
+  Released released_;
 };
 
 /// A microbatch's part of the mean over the global batch. `global_weight`: Batch::global_weight.

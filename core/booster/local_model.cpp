@@ -76,7 +76,7 @@ nn::Tensors LocalModel::forward_blocks(std::size_t begin, std::size_t end, nn::T
   auto side = model_->side_inputs(batch.inputs);
   for (auto& [name, input] : side) input = cast(input);
   const bool to_gpu = training_ && device_.is_cuda() && batch.sample_ids.is_cpu();  // once for all dropout layers
-  const nn::Context context{
+  nn::Context context{
       .training = training_,
       .seed = seed_,
       .step = batch.step,
@@ -91,6 +91,8 @@ nn::Tensors LocalModel::forward_blocks(std::size_t begin, std::size_t end, nn::T
     comm::flight::set_block(static_cast<int>(i));
     const auto& block = model_->blocks()[i];
     if (training_ && block->uses_torch_generators()) at::manual_seed(draw_key(batch, i));
+    if (i + 1 == model_->blocks().size() && block->returns_scores() && batch.loss_of_head)
+      context.loss_of_head = [batch](const nn::Head& head) { return batch.loss_of_head(head, batch); };
     if (hooks_.before) inputs = hooks_.before(block, std::move(inputs));
     inputs = run(block, std::move(inputs), context);
     if (hooks_.after) inputs = hooks_.after(block, std::move(inputs));
@@ -110,7 +112,8 @@ std::uint64_t LocalModel::draw_key(const data::Batch& batch, std::size_t block) 
 
 nn::Tensors LocalModel::as_outputs(nn::Tensors made) const {
   for (auto& output : made)
-    if (output.is_floating_point()) output = output.to(precision_.loss);
+    if (output.is_floating_point() && (output.dim() > 0 || output.element_size() < 4))  // a loss stays as it is
+      output = output.to(precision_.loss);
   return made;
 }
 

@@ -1,6 +1,7 @@
 #include "core/booster/task.h"
 
 #include "core/base/error.h"
+#include "core/nn/layers/linear_cross_entropy.h"
 
 namespace trireme {
 namespace {
@@ -19,6 +20,35 @@ class CriterionTask final : public Task {
   std::function<at::Tensor(const data::Batch&)> weight_;
 };
 
+/// Of logits that loss() does not see as they are. @throws ConfigError
+void check_one_call(int calls) {
+  if (calls == 1) return;
+  throw ConfigError(
+      fmt::format("Task::takes_sharded_logits() is true, but loss() called LossOptions::cross_entropy {} times instead "
+                  "of once; call it once, or return false to get complete logits",
+                  calls));
+}
+
+/// The loss of a task by `cross_entropy`, which must compute all of it. @throws ConfigError
+at::Tensor loss_by(const Task& task, const nn::Tensors& outputs, const data::Batch& batch,
+                   const nn::CrossEntropy& cross_entropy) {
+  int calls = 0;
+  const Task::LossOptions how{
+      .cross_entropy = [&](const at::Tensor& logits, const at::Tensor& labels, const nn::CrossEntropyOptions& options) {
+        ++calls;
+        return cross_entropy(logits, labels, options);
+      }};
+  at::Tensor loss;
+  try {
+    loss = task.loss(outputs, batch, how);
+  } catch (const DataError&) {  // possibly labels that are outside this rank's classes
+    check_one_call(calls);
+    throw;
+  }
+  check_one_call(calls);
+  return loss;
+}
+
 /// The loss of a task in training.
 class TaskCriterion {
  public:
@@ -30,34 +60,17 @@ class TaskCriterion {
         overwrites_(overwrites) {}
 
   at::Tensor operator()(const nn::Tensors& outputs, const data::Batch& batch) const {
-    int calls = 0;
-    const Task::LossOptions how{
-        .cross_entropy = [&](const at::Tensor& logits, const at::Tensor& labels, nn::CrossEntropyOptions options) {
-          ++calls;
-          options.overwrite = overwrites_;
-          return cross_entropy_(logits, labels, options);
-        }};
-    if (!is_sharded_) return task_->loss(outputs, batch, how);
-    at::Tensor loss;
-    try {
-      loss = task_->loss(outputs, batch, how);
-    } catch (const DataError&) {  // possibly labels that are outside this rank's classes
-      check_one(calls);
-      throw;
-    }
-    check_one(calls);
-    return loss;
+    const nn::CrossEntropy cross_entropy = [this](const at::Tensor& logits, const at::Tensor& labels,
+                                                  nn::CrossEntropyOptions options) {
+      options.overwrite = overwrites_;
+      return cross_entropy_(logits, labels, options);
+    };
+    // Only the plugin's cross-entropy can interpret parts of the logits.
+    return is_sharded_ ? loss_by(*task_, outputs, batch, cross_entropy)
+                       : task_->loss(outputs, batch, {.cross_entropy = cross_entropy});
   }
 
  private:
-  /// Only the plugin's cross-entropy can interpret parts of the logits.
-  static void check_one(int calls) {
-    if (calls == 1) return;
-    throw ConfigError(fmt::format(
-        "Task::takes_sharded_logits() is true, but loss() called LossOptions::cross_entropy {} times instead "
-        "of once; call it once, or return false to get complete logits",
-        calls));
-  }
   std::shared_ptr<const Task> task_;
   bool is_sharded_;
   nn::CrossEntropy cross_entropy_;
@@ -75,8 +88,17 @@ void check_combined(const Task& task, const std::vector<nn::SampleTensor>& targe
 }
 
 Criterion training_criterion(std::shared_ptr<const Task> task, nn::CrossEntropy sharded) {
-  const bool overwrites = task->takes_sharded_logits();
-  return {TaskCriterion(task, sharded, false), TaskCriterion(task, sharded, overwrites)};
+  Criterion::Released released;
+  if (task->takes_sharded_logits())
+    released = {.overwriting = TaskCriterion(task, sharded, /*overwrites=*/true),
+                .of_head = [task](const nn::Head& head, const data::Batch& batch) {
+                  return loss_by(
+                      *task, {at::Tensor()}, batch,
+                      [&](const at::Tensor&, const at::Tensor& labels, const nn::CrossEntropyOptions& options) {
+                        return nn::linear_cross_entropy(head, labels, options);
+                      });
+                }};
+  return {TaskCriterion(std::move(task), std::move(sharded), /*overwrites=*/false), std::move(released)};
 }
 
 std::shared_ptr<const Task> task_of(Criterion criterion, std::function<at::Tensor(const data::Batch&)> weight) {

@@ -66,7 +66,8 @@ class Task {
   [[nodiscard]] virtual at::Tensor loss(const nn::Tensors& outputs, const data::Batch& batch,
                                         const LossOptions& options) const = 0;
   /// Whether loss() uses the outputs for nothing but one call of LossOptions::cross_entropy with the first of them.
-  /// Plugins may then hold these logits in parts.
+  /// Plugins may then hold these logits in parts, and a model's head may compute the loss without them: loss() then
+  /// gets an undefined tensor in their place.
   [[nodiscard]] virtual bool takes_sharded_logits() const { return false; }
 
   /// Whether loss() and weight() read the targets of samples that are mixed from two (nn::kMixedLabels).

@@ -4,8 +4,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
+#include "core/nn/context.h"
 #include "core/nn/named_tensors.h"
 
 namespace trireme::data {
@@ -22,6 +24,10 @@ struct Batch {
   /// loaders there is Boosted::set_global_weight().
   at::Tensor global_weight{};
   std::int64_t epoch = 0, step = 0;  ///< step: the optimizer step, from 0 at the start of training
+  /// The loss of a batch by the head that makes the model's scores.
+  using LossOfHead = std::function<at::Tensor(const nn::Head& head, const Batch& batch)>;
+  /// Set in a training step in which nobody reads the outputs: the only output may then be the loss, 0-dim.
+  LossOfHead loss_of_head{};
 
   [[nodiscard]] std::int64_t size() const {
     for (const auto* tensors : {&targets, &inputs})

@@ -25,6 +25,10 @@ class Block : public Layer {
   /// True when forward() draws from LibTorch's generators, as a user's own dropout does. Recomputation then restores
   /// the state of the generators.
   [[nodiscard]] virtual bool uses_torch_generators() const { return false; }
+  /// Whether forward() returns what a head made, as it is and alone: a linear layer with Options::is_head, the scores
+  /// of an embedding. As the last block it may then return the loss in place of the scores (Context::loss_of_head), if
+  /// the model has releases_outputs().
+  [[nodiscard]] virtual bool returns_scores() const { return false; }
 };
 
 /// Runs one block of a model: directly, with recomputation (core/nn/autograd/recompute.h), or with an all-gather of its

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "core/nn/named_tensors.h"
@@ -11,6 +12,10 @@
 namespace trireme::nn {
 
 using Tensors = std::vector<at::Tensor>;
+
+struct Head;
+/// The loss of the scores that a head makes, 0-dim, without the scores (core/nn/layers/linear_cross_entropy.h).
+using LossOfHead = std::function<at::Tensor(const Head& head)>;
 
 struct Context {
   bool training = false;
@@ -25,6 +30,8 @@ struct Context {
   /// What the engine divides the loss by, and what it multiplies it with, both 0-dim: Batch::global_weight, and the
   /// loss scale of fp16 (undefined: none). For add_to_loss().
   at::Tensor loss_weight{}, loss_scale{};
+  /// Set for a last block with returns_scores(), in a training step that needs nothing of the scores but their loss.
+  LossOfHead loss_of_head{};
 
   /// Returns x, and adds `term` to the loss that is trained: a router's load-balancing loss, in any block of any
   /// pipeline stage. Like a criterion, the term is a sum over the samples (or tokens) that x has here, 0-dim, and is

@@ -92,7 +92,13 @@ Llama::Llama(const Options& o) : tied_(*o.tied) {
   for (std::int64_t i = 0; i < *o.num_layers; ++i)
     add_block(layers.register_module(std::to_string(i), std::make_shared<DecoderLayer>(o, rotary)));
   const auto norm = model.register_module("norm", rms_norm(o));
-  add_head(model, norm, tied_ ? nullptr : projection(o, *o.hidden_size, *o.vocab_size, false), token_embedding);
+  auto head = tied_ ? nullptr
+                    : std::make_shared<nn::Linear>(nn::Linear::Options{.in = *o.hidden_size,
+                                                                       .out = *o.vocab_size,
+                                                                       .bias = false,
+                                                                       .init_std = *o.initializer_range,
+                                                                       .is_head = true});
+  add_head(model, norm, std::move(head), token_embedding);
 }
 
 std::vector<nn::RedundantTensor> Llama::redundant_tensors() const {

@@ -23,7 +23,9 @@ void add_tensor_options(Fields<O>& rows) {
            {.min = 1, .max = 4096})
       .add("parallel_output", &O::parallel_output,
            "true: in training the logits stay split over the tensor-parallel ranks, and the loss is computed in "
-           "parallel, which sends four numbers per label. false: the logits are gathered.")
+           "parallel, which sends four numbers per label. false: the logits are gathered, unless the head of a "
+           "language model "
+           "computes the loss without them.")
       .add("sp_size", &O::sp_size,
            "Number of ranks over which the tokens of each sample are split. The modes split_gather and ring use the "
            "tensor-parallel ranks, and do not need this key; all_to_all and ring_attn use sp_size ranks in addition. "

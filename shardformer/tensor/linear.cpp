@@ -87,6 +87,7 @@ void cut_column_gathered(Linear& linear, const comm::Group& group, bool parallel
   cut_outputs(linear, group);
   cut_gathered_adapter(linear, group);
   linear.forward.replace([&linear, group, parallel_in_training](const at::Tensor& x, const Context& context) {
+    if (auto loss = linear.loss(x, context, &group); loss.defined()) return loss;
     const auto product = column_products(x, {{linear.weight, linear.bias}}, group).front();
     const auto y = linear.finish(linear.adapted(product, x, context), {});
     if (parallel_in_training && context.training) return y;

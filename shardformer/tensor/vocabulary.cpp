@@ -3,7 +3,7 @@
 //
 //   look-up   y = sum_r y_r            y_r: the embeddings of the token ids that rank r holds, zeros for the others
 //   scores    [x W_0^T, x W_1^T, ...]  or only this rank's part, for a loss of sharded logits
-//   (core/nn/layers/chunked_cross_entropy.h)
+//   (core/nn/layers/chunked_cross_entropy.h), or that loss without them (core/nn/layers/linear_cross_entropy.h)
 //
 // Communication: an all-reduce of the embeddings in the forward pass, an all-reduce of x's gradient in the backward
 // pass of the scores, and an all-gather of the scores if they are gathered.
@@ -13,6 +13,7 @@
 
 #include "core/nn/layers/embedding.h"
 #include "core/nn/layers/index_checks.h"
+#include "core/nn/layers/linear_cross_entropy.h"
 #include "core/nn/policy.h"
 #include "core/shard/placement.h"
 #include "shardformer/roles.h"
@@ -48,6 +49,8 @@ void cut_embedding(nn::Embedding& embedding, const comm::Group& group, bool para
   });
   embedding.scores.replace([&embedding, group, vocabulary, parallel_in_training](
                                const at::Tensor& x, const nn::Context& context, const at::Tensor& bias) {
+    const auto loss = nn::loss_in_place_of_scores({x, embedding.weight, bias, vocabulary, &group}, context);
+    if (loss.defined()) return loss;
     auto y = column_products(x, {{embedding.weight, bias}}, group).front();
     return parallel_in_training && context.training ? y : gather_last_dim(y, vocabulary, 1, group);
   });

@@ -2,12 +2,14 @@
 // weights and mixed targets.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/stack.h>
 #include <gtest/gtest.h>
 
 #include "core/nn/layers/chunked_cross_entropy.h"
+#include "core/nn/layers/linear_cross_entropy.h"
 #include "core/shard/placement.h"
 #include "tests/ranks/world.h"
 
@@ -53,6 +55,34 @@ TEST(LabelLoss, IsCrossEntropy) {
         (got * 0.7).backward();
         EXPECT_NEAR(got.item<double>(), expected.item<double>(), 1e-12 * std::abs(expected.item<double>()) + 1e-12);
         EXPECT_TRUE(part.grad().allclose(whole.grad().narrow(1, mine.begin, mine.size()), 1e-12, 1e-12));
+      }
+    }
+}
+
+TEST(LabelLoss, OfAHeadIsCrossEntropyOfItsScores) {
+  const auto& group = world().group();
+  constexpr std::int64_t kFeatures = 4;
+  for (const std::int64_t classes : {1, 3, 8})
+    for (const std::int64_t samples : {0, 1, 5}) {
+      at::manual_seed(7);
+      const auto leaf = [](at::IntArrayRef shape) { return at::randn(shape, on(at::kDouble)).set_requires_grad(true); };
+      for (const auto& [name, options, labels] : loss_cases(classes, samples)) {
+        SCOPED_TRACE(testing::Message() << classes << " classes, " << samples << " samples, " << name);
+        const auto x = leaf({samples, kFeatures}), weight = leaf({classes, kFeatures}), bias = leaf({classes});
+        const auto expected = nn::cross_entropy(at::linear(x, weight, bias), labels, options);
+        (expected * 0.7).backward();
+
+        const auto mine = shard::split(classes, group.size(), group.rank());
+        const auto own = [&mine](const at::Tensor& whole) {
+          return whole.detach().narrow(0, mine.begin, mine.size()).clone().set_requires_grad(true);
+        };
+        const auto part = own(weight), part_of_bias = own(bias), same = x.detach().clone().set_requires_grad(true);
+        const auto got = nn::linear_cross_entropy({same, part, part_of_bias, classes, &group}, labels, options, 2);
+        (got * 0.7).backward();
+        EXPECT_NEAR(got.item<double>(), expected.item<double>(), 1e-12 * std::abs(expected.item<double>()) + 1e-12);
+        EXPECT_TRUE(same.grad().allclose(x.grad(), 1e-12, 1e-12));
+        EXPECT_TRUE(part.grad().allclose(weight.grad().narrow(0, mine.begin, mine.size()), 1e-12, 1e-12));
+        EXPECT_TRUE(part_of_bias.grad().allclose(bias.grad().narrow(0, mine.begin, mine.size()), 1e-12, 1e-12));
       }
     }
 }

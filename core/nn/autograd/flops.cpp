@@ -34,7 +34,7 @@ double flops_of(std::string_view name, Values in) {
     return 2 * numel(in.at(a)) * static_cast<double>(in.at(b).toTensor().size(-1));
   };
   if (name == "aten::mm" || name == "aten::bmm") return product(0, 1);
-  if (name == "aten::addmm" || name == "aten::baddbmm") return product(1, 2);
+  if (name == "aten::addmm" || name == "aten::addmm_" || name == "aten::baddbmm") return product(1, 2);
   if (name == "aten::convolution") return convolution_flops(in);
   // Fused attention (query, key, ...): two products of the size of the scores. Attention that is not fused calls bmm.
   if (name.starts_with("aten::_scaled_dot_product_") && name.find("math") == name.npos)

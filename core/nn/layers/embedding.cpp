@@ -7,12 +7,15 @@
 
 #include "core/base/error.h"
 #include "core/nn/layers/index_checks.h"
+#include "core/nn/layers/linear_cross_entropy.h"
 
 namespace trireme::nn {
 
 Embedding::Embedding(const Options& options)
-    : scores(
-          [this](const at::Tensor& x, const Context&, const at::Tensor& bias) { return at::linear(x, weight, bias); }),
+    : scores([this](const at::Tensor& x, const Context& context, const at::Tensor& bias) {
+        const auto loss = loss_in_place_of_scores({x, weight, bias, options_.vocabulary}, context);
+        return loss.defined() ? loss : at::linear(x, weight, bias);
+      }),
       options_(options) {
   TRIREME_REQUIRE(options.vocabulary >= 1 && options.features >= 1,
                   "an embedding needs a vocabulary and features of at least 1, not {} and {}", options.vocabulary,

@@ -21,7 +21,7 @@ class Embedding : public Unary {
   [[nodiscard]] const Options& options() const { return options_; }
 
   /// x [..., features] -> [..., vocabulary]: the dot product with each token id's vector. A head that uses this has its
-  /// weights tied to the embedding's.
+  /// weights tied to the embedding's. In place of the scores it may return their loss (loss_in_place_of_scores()).
   /// `bias`: [vocabulary], or the part of this rank; may be undefined.
   Replaceable<at::Tensor(const at::Tensor& x, const Context& context, const at::Tensor& bias)> scores;
 

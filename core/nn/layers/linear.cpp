@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/nn/layers/fused.h"
+#include "core/nn/layers/linear_cross_entropy.h"
 #include "core/nn/layers/lora.h"
 
 namespace trireme::nn {
@@ -17,6 +18,8 @@ Linear::Linear(const Options& options) : options_(options) {
   TRIREME_REQUIRE(options.in % options.in_unit == 0 && options.out % options.out_unit == 0,
                   "{} -> {} features are not multiples of the units {} and {}", options.in, options.out,
                   options.in_unit, options.out_unit);
+  TRIREME_REQUIRE(!options.is_head || (options.activation == Activation::none && options.out_unit == 1),
+                  "a head has no activation, and out_unit = 1");
   const double bound = 1 / std::sqrt(static_cast<double>(options.in));
   const auto within_bound = Init::uniform(-bound, bound);
   declare("weight", weight, {options.out, options.in},
@@ -47,8 +50,14 @@ at::Tensor Linear::compute(const at::Tensor& x, const Context& context) {
         "\"{}\" takes {} features, but got {}: the layer before it has another width, or the policy splits "
         "that layer over ranks (attention, column_parallel) and does not give this one the role row_parallel",
         path(), weight.size(1), x.size(-1)));
+  if (auto loss = this->loss(x, context); loss.defined()) return loss;
   const auto deferred = deferred_bias(x);
   return finish(adapted(at::linear(x, weight, deferred.defined() ? at::Tensor() : bias), x, context), deferred);
+}
+
+at::Tensor Linear::loss(const at::Tensor& x, const Context& context, const comm::Group* group) const {
+  if (!options_.is_head || adapter_) return {};
+  return loss_in_place_of_scores({x, weight, bias, options_.out, group}, context);
 }
 
 at::Tensor Linear::deferred_bias(const at::Tensor& x) const {

@@ -6,6 +6,10 @@
 #include "core/nn/layers/activation.h"
 #include "core/nn/layers/dropout.h"
 
+namespace trireme::comm {
+class Group;
+}
+
 namespace trireme::nn {
 
 struct LoraAdapter;
@@ -22,6 +26,7 @@ class Linear : public Unary {
     std::int64_t in_unit = 1, out_unit = 1;
     Activation activation = Activation::none;  ///< applied after the bias
     bool stored_transposed = false;            ///< files hold the weight as [in, out]: Hugging Face's Conv1D
+    bool is_head = false;                      ///< forward() may return loss(); it has no activation
   };
   explicit Linear(const Options& options);
   [[nodiscard]] const Options& options() const { return options_; }
@@ -34,6 +39,9 @@ class Linear : public Unary {
   /// Computes the output of forward() from the product, which it may overwrite. `deferred`: the bias that is still to
   /// be added, or undefined.
   [[nodiscard]] at::Tensor finish(at::Tensor product, const at::Tensor& deferred) const;
+  /// For a head, loss_in_place_of_scores() of x; undefined for other layers, and with an adapter. `group`: the ranks
+  /// that share the outputs.
+  [[nodiscard]] at::Tensor loss(const at::Tensor& x, const Context& context, const comm::Group* group = nullptr) const;
   /// Whether bias and an exact GELU run as one step.
   void fuse(bool on) { fused_ = on; }
 

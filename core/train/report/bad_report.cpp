@@ -169,11 +169,15 @@ class Replay {
     });
     auto hooks = hook_gradients();
     auto plain = run_.criterion;
-    run_.criterion = [&](const nn::Tensors& outputs, const data::Batch& batch) {
-      auto sum = plain(outputs, batch);
-      if (has_bad_value(sum)) add({microbatch_of(batch), Finding::loss, 0, "the loss"});
-      return sum;
+    const auto watched = [this](const Criterion& criterion) {
+      return [this, criterion](const nn::Tensors& outputs, const data::Batch& batch) {
+        auto sum = criterion(outputs, batch);
+        if (has_bad_value(sum)) add({microbatch_of(batch), Finding::loss, 0, "the loss"});
+        return sum;
+      };
     };
+    // In the memory of the step itself: a loss that the model's head computes is the output of the last block.
+    run_.criterion = {watched(plain), {.overwriting = watched(plain.overwriting()), .of_head = plain.of_head()}};
     (void)run_.forward_backward(step_);
     for (const auto& [placement, value] : run_.model->gradients())  // also ends the reductions
       if (has_bad_value(value))

@@ -165,7 +165,7 @@ TEST(Booster, OnlyOutputsThatNobodyReadsMayBeOverwritten) {
       };
     };
     std::vector<nn::Tensors> outputs;
-    run.criterion = Criterion(calls("plain "), calls("overwriting "));
+    run.criterion = Criterion(calls("plain "), {.overwriting = calls("overwriting ")});
     run.forward_backward(batch);
     run.forward_backward(batch, &outputs);
     run.criterion = calls("own");  // a program's may read the outputs
