@@ -140,6 +140,7 @@ int run(const GenerateCommand& command) {
   const auto world = comm::World::start(alone, options);
   comm::warn_of_cpu(*world, Log());
   const auto model = train::open_language_model(setup, world->device());
+  train::check_prompts(model, texts);  // before any text is printed
   constexpr std::size_t kAtOnce = 16;
   train::Texts made;
   for (std::size_t i = 0; i < texts.size(); ++i) {

@@ -42,18 +42,6 @@ std::int64_t number_option(const RunSetup& setup, const char* key) {
   return number == nullptr ? 0 : *number;
 }
 
-/// `name`: "the prompt".
-void check_prompt(const std::string& name, const std::vector<std::int64_t>& ids, std::int64_t vocabulary) {
-  if (ids.empty()) throw DataError(name + " has no tokens; give one with some text");
-  if (vocabulary == 0) return;
-  for (const auto id : ids)
-    if (id < 0 || id >= vocabulary)
-      throw DataError(
-          fmt::format("{} has the token id {}, but the model's vocabulary has {} tokens (0 to {}); use the tokenizer "
-                      "that the model was trained with",
-                      name, id, vocabulary, vocabulary - 1));
-}
-
 }  // namespace
 
 std::int64_t sample_token(const at::Tensor& logits, const SamplingOptions& options, std::int64_t draw) {
@@ -117,9 +105,21 @@ LanguageModel open_language_model(const RunSetup& setup, c10::Device device) {
           .positions = number_option(setup, "max_positions")};
 }
 
+void check_prompts(const LanguageModel& model, const Texts& prompts) {
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const auto name = prompts.size() == 1 ? std::string("the prompt") : fmt::format("prompt {}", i + 1);
+    if (prompts[i].empty()) throw DataError(name + " has no tokens; give one with some text");
+    for (const auto id : prompts[i])
+      if (model.vocabulary > 0 && (id < 0 || id >= model.vocabulary))
+        throw DataError(
+            fmt::format("{} has the token id {}, but the model's vocabulary has {} tokens (0 to {}); use the tokenizer "
+                        "that the model was trained with",
+                        name, id, model.vocabulary, model.vocabulary - 1));
+  }
+}
+
 Texts generate(const LanguageModel& model, const Texts& prompts, const GenerateOptions& options) {
-  for (std::size_t i = 0; i < prompts.size(); ++i)
-    check_prompt(prompts.size() == 1 ? "the prompt" : fmt::format("prompt {}", i + 1), prompts[i], model.vocabulary);
+  check_prompts(model, prompts);
   Texts texts = prompts, seen(prompts.size()), made(prompts.size());
   std::vector<bool> has_ended(prompts.size());
   for (std::int64_t draw = 0; draw < options.tokens; ++draw) {

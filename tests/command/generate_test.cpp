@@ -148,6 +148,11 @@ TEST(Generate, SaysWhatItCannotDo) {
             3,
             "the prompt has the token id 195, but the model's vocabulary has 128 tokens (0 to 127); use the tokenizer "
             "that the model was trained with"},
+           {{mere, "--prompts",
+             run.folder.write("late.txt", "a\na\na\na\na\na\na\na\na\na\na\na\na\na\na\na\na\n\xC3\xA9\n"),
+             "--tokenizer", "bytes"},
+            3,
+            "prompt 18 has the token id 195"},
            {{run.folder.path() + "/nowhere", "--prompt", "a"}, 7, "nowhere"}})
     expect_only_refusal(generate(arguments), code, says);
   fs::remove(mere + "/config.json");

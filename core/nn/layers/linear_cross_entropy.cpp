@@ -47,7 +47,7 @@ std::int64_t rows_at_once(const Head& head, std::int64_t rows) {
   return (rows + chunks - 1) / chunks;
 }
 
-/// Turns autocast off in a scope.
+/// Disables autocast in a scope.
 class NoAutocast {
  public:
   explicit NoAutocast(const AutocastState& before) : before_(before) {
