@@ -23,6 +23,7 @@ constexpr const char* kFooter = R"(Examples:
   trireme predict runs/leaves_vit photos/ --csv
   trireme generate runs/llama --prompt "Once upon a time" --temperature 0.8
   trireme verify configs/leaves_vit.toml --layouts "dp=1; dp=2; tp=2; dp=2,tp=2,zero=2"
+  trireme tune configs/leaves_vit.toml --ranks 2
   trireme launch -n 4 ./program
   mpirun -n 8 --host node1:4,node2:4 trireme train configs/leaves_vit.toml
   trireme plot runs
@@ -62,7 +63,7 @@ std::vector<std::string> commands_of(CLI::App& app) {
 [[noreturn]] void refuse_extra(CLI::App& app, const Parsed& parsed, const std::string& word) {
   if (!word.starts_with("-"))
     for (const auto* set : {&parsed.train.set, &parsed.eval.set, &parsed.predict.set, &parsed.generate.set,
-                            &parsed.verify.set, &parsed.config.set})
+                            &parsed.verify.set, &parsed.tune.set, &parsed.config.set})
       for (const auto& assignment : *set)
         if (assignment.find('=') == std::string::npos || assignment.back() == '=')
           refuse(app, fmt::format("--set {0}: write it without spaces: --set {1}={2}", assignment,

@@ -82,6 +82,12 @@ struct MeasureCommand {
   double seconds = 20;
   bool profile = false;
 };
+struct TuneCommand {
+  std::string config;
+  std::vector<std::string> set;
+  std::optional<std::int64_t> ranks;
+  bool json = false;
+};
 struct PlanCommand {
   std::vector<std::string> paths;  ///< the TOML file; with check the folders of runs
   bool check = false;              ///< compare finished runs with their forecasts
@@ -165,11 +171,12 @@ struct Answer {
   std::string text;
 };
 
-using Command = std::variant<Answer, TrainCommand, EvalCommand, PredictCommand, GenerateCommand, VerifyCommand,
-                             RecordCommand, CheckCommand, BenchCommand, MeasureCommand, PlanCommand, LeavesCommand,
-                             PluginsCommand, ConfigCommand, EnvCommand, CheckpointListCommand, CheckpointInspectCommand,
-                             CheckpointVerifyCommand, CheckpointExportCommand, CheckpointDiffCommand, InspectCommand,
-                             RunsCommand, TopCommand, PlotCommand, LaunchCommand>;
+using Command =
+    std::variant<Answer, TrainCommand, EvalCommand, PredictCommand, GenerateCommand, VerifyCommand, RecordCommand,
+                 CheckCommand, BenchCommand, MeasureCommand, TuneCommand, PlanCommand, LeavesCommand, PluginsCommand,
+                 ConfigCommand, EnvCommand, CheckpointListCommand, CheckpointInspectCommand, CheckpointVerifyCommand,
+                 CheckpointExportCommand, CheckpointDiffCommand, InspectCommand, RunsCommand, TopCommand, PlotCommand,
+                 LaunchCommand>;
 
 /// @throws ConfigError that describes the error and names the --help that covers it.
 Command parse_command_line(int argc, const char* const* argv);

@@ -151,6 +151,14 @@ void add_bench(CLI::App& app, Parsed& out) {
   command.add_flag("--json", out.bench.json, kJsonHelp);
 }
 
+void add_tune(CLI::App& app, Parsed& out) {
+  auto& command = *app.add_subcommand("tune", "Find the fastest way to compute a file's steps, for later runs");
+  add_required(command, "CONFIG", out.tune.config, "The TOML file");
+  add_set(command, out.tune.set);
+  add(command, "--ranks N", out.tune.ranks, kRanksHelp);
+  command.add_flag("--json", out.tune.json, kJsonHelp);
+}
+
 void add_plan(CLI::App& app, Parsed& out) {
   auto& command = *app.add_subcommand("plan", "Say what steps will cost before they run: memory, messages, time");
   command.add_option("CONFIG", out.plan.paths, "The TOML file; with --check the folders of finished runs")->required();
@@ -301,6 +309,7 @@ void add_commands(CLI::App& app, Parsed& out) {
   add_record(app, out);
   add_check(app, out);
   add_bench(app, out);
+  add_tune(app, out);
   add_plan(app, out);
   add_measure(app, out);
   add_checkpoint(app, out);

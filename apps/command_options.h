@@ -22,6 +22,7 @@ struct Parsed {
   CheckCommand check;
   BenchCommand bench;
   MeasureCommand measure;
+  TuneCommand tune;
   PlanCommand plan;
   LeavesCommand leaves;
   PluginsCommand plugins;

@@ -252,6 +252,10 @@ Command finish(CLI::App& app, Parsed& parsed) {
   if (app.got_subcommand("check-layouts")) return parsed.check;
   if (app.got_subcommand("measure")) return parsed.measure;
   if (app.got_subcommand("bench")) return finish_bench(app, parsed.bench);
+  if (app.got_subcommand("tune")) {
+    check_range(app, "--ranks", parsed.tune.ranks, 1, kMostRanks);
+    return parsed.tune;
+  }
   if (app.got_subcommand("plan")) return finish_plan(app, parsed.plan);
   if (app.got_subcommand("data")) {
     const auto& leaves = parsed.leaves;

@@ -34,11 +34,7 @@ std::optional<FileStamp> file_stamp(const std::string& path) {
                    modified < std::chrono::system_clock::now().time_since_epoch() - kStampGranularity};
 }
 
-fs::path index_folder() {
-  if (const auto caches = environment("XDG_CACHE_HOME"); !caches.empty()) return fs::path(caches) / "trireme" / "index";
-  const auto home_folder = environment("HOME");
-  return home_folder.empty() ? fs::path() : fs::path(home_folder) / ".cache" / "trireme" / "index";
-}
+fs::path index_folder() { return cache_folder("index"); }
 
 std::optional<std::string> read_index(const std::string& name) {
   const auto folder = index_folder();

@@ -11,7 +11,7 @@ from check_report import report
 
 # From low to high: each folder of core sees only what stands before it.
 CORE = ["base", "config", "launch", "comm", "program", "shard", "nn", "shardformer", "data", "optim", "checkpoint", "pipeline",
-        "booster", "accelerate", "setup", "resume", "plan", "train"]
+        "booster", "tune", "accelerate", "setup", "resume", "plan", "train"]
 LAYERS = {"shardformer", "pipeline", "zero"}
 SOURCES = {".h", ".cpp", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')

@@ -15,6 +15,7 @@ int run(const GenerateCommand& command);
 int run(const RecordCommand& command);
 int run(const CheckCommand& command);
 int run(const MeasureCommand& command);
+int run(const TuneCommand& command);
 int run(const PlanCommand& command);
 int run(const LeavesCommand& command);
 int run(const PluginsCommand& command);

@@ -37,7 +37,7 @@ std::string first_line_with(const std::string& path, const std::string& key) {
   return "";
 }
 
-// "model name : Xeon" -> "Xeon"; `NAME="Debian"` -> "Debian".
+// "MemTotal: 8 kB" -> "8 kB"; `NAME="Debian"` -> "Debian".
 std::string value_after(const std::string& line, char separator) {
   const auto at = line.find(separator);
   if (at == std::string::npos) return "unknown";
@@ -134,7 +134,7 @@ int run(const EnvCommand&) {
   row("MPI", fmt::format("{} (built with); {} (found)", TRIREME_MPI_BUILT, mpi_found()));
   row("system", fmt::format("{}; {} {} {}", value_after(first_line_with("/etc/os-release", "PRETTY_NAME="), '='),
                             system.sysname, system.release, system.machine));
-  row("CPU", value_after(first_line_with("/proc/cpuinfo", "model name"), ':'));
+  row("CPU", cpu_name().empty() ? "unknown" : cpu_name());
   row("cores", cores());
   row("LibTorch uses", fmt::format("{} threads, {}", at::get_num_threads(), at::get_cpu_capability()));
   row("memory", memory());

@@ -40,8 +40,8 @@ void refuse_fixed_size(const config::Table& root) {
                  "fixes the number of data-parallel ranks, which --min-ranks lets shrink; remove one of the two");
 }
 
-// train, eval and predict: the file is parsed before any process starts. What a rank can check alone it checks before
-// it connects to the others.
+// train, eval, tune and predict: the file is parsed before any process starts. What a rank can check alone it checks
+// before it connects to the others.
 int start(const std::string& path, const std::vector<std::string>& set, const std::optional<std::int64_t>& ranks,
           const std::vector<std::string>& arguments, const TrainCommand* train = nullptr) {
   keep_config(path);
@@ -72,7 +72,8 @@ int launch(const LaunchCommand& command) {
 
 /// Whether the command is executed by each rank of a launcher.
 bool runs_on_ranks(const Command& command) {
-  return std::holds_alternative<TrainCommand>(command) || std::holds_alternative<EvalCommand>(command);
+  return std::holds_alternative<TrainCommand>(command) || std::holds_alternative<EvalCommand>(command) ||
+         std::holds_alternative<TuneCommand>(command);
 }
 
 bool starts_ranks(const Command& command) {
@@ -91,6 +92,8 @@ int run(const Command& command, const LaunchInfo& info, const std::vector<std::s
     return check_run_output(start(train->config, train->set, train->ranks, arguments, train));
   if (const auto* eval = std::get_if<EvalCommand>(&command))
     return check_output(start(eval->config, eval->set, eval->ranks, arguments));
+  if (const auto* tuned = std::get_if<TuneCommand>(&command))
+    return check_output(start(tuned->config, tuned->set, tuned->ranks, arguments));
   if (const auto* layouts = std::get_if<VerifyCommand>(&command)) {
     keep_config(layouts->config);
     return check_output(verify(*layouts));
@@ -130,6 +133,7 @@ void refuse_beside_launcher(const Command& command) {
           "trireme launch) started this process; give it to `trireme launch`, or remove it");
   }
   if (const auto* eval = std::get_if<EvalCommand>(&command)) refuse(*eval);
+  if (const auto* tuned = std::get_if<TuneCommand>(&command)) refuse(*tuned);
   if (std::holds_alternative<VerifyCommand>(command) || std::holds_alternative<BenchCommand>(command))
     throw ConfigError(
         "verify and bench start the ranks of each layout themselves; run them without mpirun, srun or torchrun");

@@ -47,6 +47,14 @@ void add_quotas(const fs::path& mount, const std::string& group, std::optional<d
 
 }  // namespace
 
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);)  // "model name	: AMD EPYC 7763"
+    if (const auto begin = line.find(": "); line.starts_with("model name") && begin != std::string::npos)
+      return line.substr(begin + 2);
+  return "";
+}
+
 std::string line_of(const fs::path& file) {
   std::string line;
   std::getline(std::ifstream(file), line);

@@ -26,6 +26,9 @@ int share_of_cores(std::size_t own, std::size_t of_launcher, std::optional<doubl
 /// (cpu.cfs_quota_us). `root`: "/", or a test's folder.
 std::optional<double> cgroup_quota(const std::string& root);
 
+/// The name that the kernel has for the CPU: "AMD EPYC 7763"; "" if it cannot be read.
+std::string cpu_name();
+
 /// The first line of a file, such as those of /sys and /proc; "" if it cannot be read.
 std::string line_of(const std::filesystem::path& file);
 

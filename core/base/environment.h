@@ -22,6 +22,14 @@ inline std::string temporary_folder() {
   return "/tmp";
 }
 
+/// The folder of one of Trireme's caches of this user: XDG_CACHE_HOME/trireme/NAME, or else ~/.cache/trireme/NAME; "":
+/// there is none.
+inline std::string cache_folder(const std::string& name) {
+  if (const auto caches = environment("XDG_CACHE_HOME"); !caches.empty()) return caches + "/trireme/" + name;
+  const auto home = environment("HOME");
+  return home.empty() ? "" : home + "/.cache/trireme/" + name;
+}
+
 /// All of them, as NAME=VALUE.
 inline std::vector<std::string> whole_environment() {
   std::vector<std::string> out;

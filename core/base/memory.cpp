@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <new>
 #include <utility>
 
@@ -55,6 +57,7 @@ class CountingAllocator final : public c10::Allocator {
   [[nodiscard]] std::int64_t limit() const { return limit_; }
   [[nodiscard]] std::int64_t metered_peak() const { return metered_peak_; }
   void reset_meter() { metered_peak_ = held_.load(); }
+  void set_peak(std::int64_t to) { peak_ = std::max(to, held_.load()); }
 
   c10::DataPtr allocate(std::size_t bytes) override {
     if (bytes == 0) return {nullptr, nullptr, &free_block, c10::Device(c10::kCPU)};
@@ -184,6 +187,23 @@ std::int64_t Meter::capacity() const {
   if (device_.is_cpu() || device_.is_meta()) return limit();
   const auto [free, all] = c10::getDeviceAllocator(device_.type())->getMemoryInfo(device_.index());
   return static_cast<std::int64_t>(all) / sharers_;
+}
+
+std::optional<std::int64_t> available_on_host() {
+  std::ifstream file("/proc/meminfo");
+  for (std::string line; std::getline(file, line);)  // "MemAvailable:   131072 kB"
+    if (line.starts_with("MemAvailable:")) return 1024 * std::strtoll(line.c_str() + line.find(':') + 1, nullptr, 10);
+  return std::nullopt;
+}
+
+PeakUndo::~PeakUndo() {
+  if (PlannedDevice::current() != nullptr) return;
+  if (device_.is_cpu()) {
+    CountingAllocator::instance().set_peak(before_);
+  } else {
+    peak_before_resets() = before_;
+    c10::getDeviceAllocator(device_.type())->resetPeakStats(device_.index());
+  }
 }
 
 OfHost::OfHost(bool applies) : before_(std::exchange(of_host, of_host || applies)) {}

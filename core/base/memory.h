@@ -42,6 +42,23 @@ class Meter {
   int sharers_;
 };
 
+/// The bytes of host memory that programs can still get without swapping; unset where the system does not tell.
+[[nodiscard]] std::optional<std::int64_t> available_on_host();
+
+/// Work that belongs to no run: when the object is destroyed, the peak of the device is again what it was before, or
+/// what is held then.
+class PeakUndo {
+ public:
+  explicit PeakUndo(c10::Device device) : device_(device), before_(peak_of(device)) {}
+  ~PeakUndo();
+  PeakUndo(const PeakUndo&) = delete;
+  PeakUndo& operator=(const PeakUndo&) = delete;
+
+ private:
+  c10::Device device_;
+  std::int64_t before_;
+};
+
 /// While it exists, this thread's allocations do not count: host memory for offloaded state, decoded images.
 class OfHost {
  public:

@@ -111,6 +111,13 @@ Executed Boosted::execute_pipeline(const data::StepBatch& batch, ExecuteOptions 
   return executed;
 }
 
+std::vector<shard::Slice> Boosted::unscaled_gradients() {
+  auto gradients = model->gradients();
+  if (const auto& scaler = optimizer->scaler(); scaler.enabled())
+    for (auto& gradient : gradients) gradient.value = gradient.value.to(at::kFloat) * scaler.inverse();
+  return gradients;
+}
+
 void Boosted::backward(const at::Tensor& loss_sum, const data::Batch& micro) {
   TRIREME_REQUIRE(!model->is_pipeline(),
                   "Boosted::backward(): ranks run different blocks of this model, so one microbatch alone has no "

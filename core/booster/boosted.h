@@ -74,6 +74,9 @@ class BoostedModel {
   /// Selects training (dropout, graph, reduction) or evaluation.
   virtual void train(bool on) = 0;
   [[nodiscard]] virtual nn::Model& module() = 0;
+  /// Calls `change` for each model that computes here: module(), and the replicas of it that this process runs beside
+  /// it. For choices that keep what the layers compute.
+  virtual void for_each_module(const std::function<void(nn::Model&)>& change) { change(module()); }
   /// This rank's slices of the weights, in the precision in which they are updated; checkpoints store these. After
   /// writing to them, all ranks must call weights_changed().
   virtual std::vector<shard::Slice> weights() = 0;

@@ -139,6 +139,8 @@ struct Boosted : ModelAndOptimizer {
   at::Tensor forward_backward(const data::StepBatch& batch, std::vector<nn::Tensors>* outputs = nullptr);
   /// The same for a loop that then calls optimizer->step() and zero_grad(). Collective.
   Executed execute_pipeline(const data::StepBatch& batch, ExecuteOptions what = {});
+  /// BoostedModel::gradients() without the loss scale. Collective.
+  std::vector<shard::Slice> unscaled_gradients();
   /// For a loop over microbatches without a pipeline: the backward pass of criterion's sum for one of them. Gradients
   /// are reduced unless a guard of no_sync() exists.
   void backward(const at::Tensor& loss_sum, const data::Batch& micro);

@@ -45,21 +45,32 @@ const char* requesting_key(const KernelOptions& options) {
   return options.enable_flash_attention.value_or(false) ? "enable_flash_attention" : nullptr;
 }
 
-/// The fused kernel of the model's attention; "" when there is none. @throws ConfigError when one is requested
-std::string fused_attention(nn::Model& model, const TrainOptions& train, c10::Device device) {
+bool is_masked(const nn::Model& model, const nn::SelfAttention& layer) {
+  const auto side_inputs = model.side_input_names();
+  return std::find(side_inputs.begin(), side_inputs.end(), layer.mask_name()) != side_inputs.end();
+}
+
+/// LibTorch's kernel for the model's attention, if `wanted` leaves the choice or is that one; "": there is none.
+std::string attention_kernel(nn::Model& model, const TrainOptions& train, c10::Device device, AttentionKernel wanted) {
   constexpr std::int64_t kTokens = 128;  // any number: the choice depends on head size, dtype, device and the mask
   const auto dtype = Precision::pure(train.precision).parameters;
   const auto& layer = *nn::layers_in<nn::SelfAttention>(model).front();  // all of a model are alike
+  return nn::attention_kernel(layer.heads(), kTokens, layer.head_size(), dtype, device, wanted,
+                              is_masked(model, layer));
+}
+
+/// The fused kernel of the model's attention; "" when there is none. @throws ConfigError when one is requested
+std::string fused_attention(nn::Model& model, const TrainOptions& train, c10::Device device) {
   const auto& options = train.kernels;
-  const auto side_inputs = model.side_input_names();
-  const bool masked = std::find(side_inputs.begin(), side_inputs.end(), layer.mask_name()) != side_inputs.end();
-  auto kernel =
-      nn::attention_kernel(layer.heads(), kTokens, layer.head_size(), dtype, device, attention_of(options), masked);
-  if (const auto* key = requesting_key(options); kernel.empty() && key != nullptr)
+  auto kernel = attention_kernel(model, train, device, attention_of(options));
+  if (const auto* key = requesting_key(options); kernel.empty() && key != nullptr) {
+    const auto& layer = *nn::layers_in<nn::SelfAttention>(model).front();
     refuse_kernel(key, fmt::format("LibTorch has no {} attention for {} tensors, heads of {} features{} and the device "
                                    "{}; remove it, or choose another kernel or precision",
-                                   options.attention_kernel.value_or("fused"), c10::toString(dtype), layer.head_size(),
-                                   masked ? ", a padding mask" : "", device.str()));
+                                   options.attention_kernel.value_or("fused"),
+                                   c10::toString(Precision::pure(train.precision).parameters), layer.head_size(),
+                                   is_masked(model, layer) ? ", a padding mask" : "", device.str()));
+  }
   return kernel;
 }
 
@@ -103,6 +114,14 @@ void check_kernels(nn::Model& model, const RunSettings& run) {
   const auto counts = nn::count_kernel_layers(model);
   check_layer_counts(run.train.kernels, counts);
   if (requesting_key(run.train.kernels) != nullptr && runs_on_cpu(run)) fused_attention(model, run.train, at::kCPU);
+}
+
+nn::Kernels chosen_kernels(nn::Model& model, const TrainOptions& train, c10::Device device) {
+  return kernels_of(train.kernels, nn::count_kernel_layers(model), device);
+}
+
+bool has_attention_kernel(nn::Model& model, const TrainOptions& train, c10::Device device, nn::AttentionKernel kernel) {
+  return !attention_kernel(model, train, device, kernel).empty();
 }
 
 std::string choose_kernels(nn::Model& model, const TrainOptions& train, const Precision& precision,

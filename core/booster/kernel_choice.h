@@ -10,6 +10,7 @@
 
 #include "core/booster/plugin.h"
 #include "core/booster/precision.h"
+#include "core/nn/layers/kernels.h"
 
 namespace trireme {
 
@@ -19,6 +20,13 @@ void check_kernels(nn::Model& model, const RunSettings& run);
 
 /// Whether the run's ranks compute on CPUs, as far as `device` and the machine tell.
 bool runs_on_cpu(const RunSettings& run);
+
+/// The kernels that the keys choose for this model on this device.
+nn::Kernels chosen_kernels(nn::Model& model, const TrainOptions& train, c10::Device device);
+
+/// Whether LibTorch has this kernel for the model's attention, without a mask for padding or with it.
+/// @pre the model has attention layers
+bool has_attention_kernel(nn::Model& model, const TrainOptions& train, c10::Device device, nn::AttentionKernel kernel);
 
 /// Checks the same rules and sets the kernels of the model's layers. Returns a description of the choice on this device
 /// for the header; "" when no key is set. `precision`: with autocast no step is fused. @throws ConfigError, also when

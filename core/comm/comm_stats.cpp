@@ -19,6 +19,11 @@ std::map<std::pair<std::string, std::string>, CommStatsEntry> CommStats::totals(
   return totals_;
 }
 
+void CommStats::set_totals(std::map<std::pair<std::string, std::string>, CommStatsEntry> totals) {
+  const std::lock_guard lock(mutex_);
+  totals_ = std::move(totals);
+}
+
 std::uint64_t CommStats::wire_bytes() const {
   const std::lock_guard lock(mutex_);
   std::uint64_t bytes = 0;

@@ -33,6 +33,8 @@ class CommStats {
            double wire_factor);
   /// {axis, op} -> totals since the start of the run.
   [[nodiscard]] std::map<std::pair<std::string, std::string>, CommStatsEntry> totals() const;
+  /// Forgets what was added since these were the totals.
+  void set_totals(std::map<std::pair<std::string, std::string>, CommStatsEntry> totals);
   /// The wire bytes of all of them.
   [[nodiscard]] std::uint64_t wire_bytes() const;
 

@@ -31,10 +31,13 @@ bool host_has_gpu() { return access("/dev/nvidiactl", F_OK) == 0; }
 void set_thread_variables(std::vector<std::string>& environment, int ranks, bool on_cpu) {
   const auto set_unless_set = [&](const std::string& name, const std::string& value) {
     const auto is_it = [&](const std::string& variable) { return variable.starts_with(name + "="); };
-    if (std::none_of(environment.begin(), environment.end(), is_it)) environment.push_back(name + "=" + value);
+    const bool is_set = std::any_of(environment.begin(), environment.end(), is_it);
+    if (!is_set) environment.push_back(name + "=" + value);
+    return !is_set;
   };
   set_unless_set("OMP_WAIT_POLICY", "passive");
-  if (ranks > 1 && on_cpu) set_unless_set("OMP_NUM_THREADS", "1");
+  if (ranks > 1 && on_cpu && set_unless_set("OMP_NUM_THREADS", "1"))
+    environment.push_back(std::string(kThreadsAreOurs) + "=1");
 }
 
 StoreSocket::StoreSocket() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {

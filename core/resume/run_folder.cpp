@@ -37,9 +37,9 @@ std::string free_name(const std::string& dir) {
 
 /// Whether an earlier run left files here. A folder with other contents is never moved. @throws ConfigError
 bool holds_a_run(const fs::path& dir) {
-  static const std::set<std::string> ours{"config.toml",  kMetrics,     "summary.json", kTimelineFile,
-                                          kExportedModel, kBestModel,   kMergedModel,   "checkpoints",
-                                          kLogs,          kTensorBoard, ".lock"};
+  static const std::set<std::string> ours{"config.toml", kMetrics,       "summary.json", kTimelineFile,
+                                          kTuningFile,   kExportedModel, kBestModel,     kMergedModel,
+                                          "checkpoints", kLogs,          kTensorBoard,   ".lock"};
   std::error_code none;
   if (!fs::exists(dir, none)) return false;
   if (!fs::is_directory(dir, none))
@@ -285,7 +285,7 @@ static RunConfig from_anywhere(const RunSetup& setup) {
   return config;
 }
 
-static std::string toml_of(const RunSetup& setup) {
+std::string config_toml_of(const RunSetup& setup) {
   const auto& model = setup.model;
   const auto model_rows = model.kind ? config::print_rows(model.kind->fields(), model.options.get()) : "";
   return resolved_toml(from_anywhere(setup), &setup.task.kind, *setup.plugin, model_rows);
@@ -296,12 +296,12 @@ void check_run(const RunSetup& setup) {
   config::with_location(setup.config.root, [&] { (void)holds_a_run(setup.config.run.dir); });
   checkpoint::Damages known;
   const Log silent(/*rank=*/1);  // the run itself will warn
-  (void)find_resume_point(setup, toml_of(setup), checkpoint::Verify::sizes, known, silent);
+  (void)find_resume_point(setup, config_toml_of(setup), checkpoint::Verify::sizes, known, silent);
 }
 
 std::unique_ptr<RunFolder> open_run(const RunSetup& setup) {
   check_weights_stay(setup);
-  const auto toml = toml_of(setup);
+  const auto toml = config_toml_of(setup);
   const bool first = setup.launch.rank == 0;
   std::unique_ptr<RunFolder> folder;
   const auto find_point = [&](checkpoint::Damages& known) {

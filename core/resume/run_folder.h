@@ -27,6 +27,8 @@ bool is_checkpoint_of(const std::string& dir, const std::string& checkpoint);
 
 /// The file that --timeline writes into the folder.
 inline constexpr const char* kTimelineFile = "timeline.json";
+/// The file with what the run's tuning has measured and chosen, if [optimize] asks for one.
+inline constexpr const char* kTuningFile = "tuning.json";
 /// The folder in it with a log of each rank, if run.rank_logs is set.
 inline constexpr const char* kLogs = "logs";
 /// The folder in it that TensorBoard reads, if run.tensorboard is set.
@@ -106,6 +108,9 @@ class RunFolder {
   std::optional<Log> bears_errors_;
   std::set<std::string> warned_;  ///< the files of which bears_errors_ has warned
 };
+
+/// The resolved configuration of a prepared run, as its folder holds it: it works from any working directory.
+std::string config_toml_of(const RunSetup& setup);
 
 /// Checks what open_run() would reject, except what needs a checkpoint's data. Changes nothing.
 /// @throws ConfigError, CheckpointError

@@ -13,6 +13,7 @@
 #include "core/nn/model_kind.h"
 #include "core/optim/lr_schedule.h"
 #include "core/optim/optimizer.h"
+#include "core/tune/switches.h"
 
 namespace trireme::train {
 
@@ -24,6 +25,7 @@ struct Kinds : PluginKinds {
   Registry<TaskKind> tasks{"task"};                                       ///< [train] task
   Registry<optim::OptimizerFactory> optimizers{optim::all_optimizers()};  ///< [optimizer] name
   Registry<optim::CurveFactory> lr_schedules{optim::all_curves()};        ///< [schedule] name
+  tune::Switches switches = tune::all_switches();                         ///< what [optimize] can choose
   /// Make callbacks that join every training run (core/train/callback.h); a run calls each once, on every rank.
   std::vector<std::function<std::shared_ptr<RunCallback>()>> callbacks{};
 };

@@ -157,6 +157,11 @@ RunConfig from_table(Table root, Kinds kinds) {
     fail(config.root.table("optimizer"), "freeze",
          "conflicts with [lora], which freezes all weights but the adapters and the modules of lora.train; remove it");
   config.schedule = reader.open_section(schedule_section_fields(), config.kinds.lr_schedules, &ScheduleSection::curve);
+  config.optimize = reader.whole_section(tune::tune_fields());
+  for (const auto& [key, names] :
+       {std::pair{"candidates", &config.optimize.candidates}, std::pair{"choices", &config.optimize.choices}})
+    if (const auto problem = tune::problem_of_candidates(*names, config.kinds.switches.names()); !problem.empty())
+      fail(config.root.table("optimize"), key, problem);
   config.parallel = reader.whole_section(parallel_fields());
   const auto parallel = section_of(config.root, "parallel");
   const bool divides = std::any_of(parallel.entries.begin(), parallel.entries.end(),
@@ -206,6 +211,7 @@ std::string print(const RunConfig& config, const TaskKind* task, const std::stri
   out += "\n" + config::print_section(optimizer_section_fields(), &config.optimizer) + rows_of(config.optimizer.method);
   out += optim::print_groups(config.optimizer);
   out += "\n" + config::print_section(schedule_section_fields(), &config.schedule) + rows_of(config.schedule.curve);
+  out += "\n" + config::print_section(tune::tune_fields(), &config.optimize);
   out += "\n" + config::print_section(comm_fields(), &config.comm);
   out += "\n" + config::print_section(parallel_fields(), &config.parallel);
   return out + "\n" + plugin_section;

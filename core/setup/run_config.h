@@ -17,6 +17,7 @@
 #include "core/optim/lr_schedule.h"
 #include "core/optim/optimizer.h"
 #include "core/setup/kinds.h"
+#include "core/tune/tune_options.h"
 
 namespace trireme::train {
 
@@ -135,6 +136,7 @@ struct RunConfig {
   TrainSection train;
   OptimizerSection optimizer;
   ScheduleSection schedule;
+  tune::TuneSection optimize;
   ParallelSection parallel;
   Kinds kinds;                    ///< what the file can select, extensions included
   bool auto_micro_batch = false;  ///< train.micro_batch is "auto", and unset in `train`

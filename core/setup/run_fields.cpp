@@ -286,6 +286,7 @@ std::vector<const FieldTable*> section_tables() {
           &train_section_fields(),
           &optimizer_section_fields(),
           &schedule_section_fields(),
+          &tune::tune_fields(),
           &comm_fields(),
           &parallel_fields()};
 }

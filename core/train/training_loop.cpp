@@ -17,6 +17,7 @@
 #include "core/setup/deterministic.h"
 #include "core/train/finish.h"
 #include "core/train/out_of_memory.h"
+#include "core/train/run_tuning.h"
 #include "core/train/stop.h"
 
 namespace trireme::train {
@@ -102,6 +103,11 @@ void TrainingLoop::train_epoch() {
     comm::flight::set_phase(comm::flight::Phase::data);
     const auto batch = run_.boosted.loader->next();
     if (!batch) break;
+    if (!std::exchange(tuned_, true)) {
+      tune_run(run_, *batch);
+      if (run_.is_over()) break;
+      clock_.start();
+    }
     if (watch_.numbers().leaves_out(state.at.global_step + 1))
       leave_out_step();
     else

@@ -62,6 +62,7 @@ class TrainingLoop {
   Readback readback_;
   FlopRate flop_rate_{[this] { return run_.setup.model.source().model; }};
   std::optional<RunResult> result_;
+  bool tuned_ = false;
   std::int64_t local_samples_ = 0;
   Clock::time_point begin_;
   /// The epoch in progress, or the part of it that is trained here.

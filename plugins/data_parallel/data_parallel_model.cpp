@@ -163,6 +163,11 @@ void DataParallelModel::copy_to_replicas(std::size_t count) {
         value.copy_(parameters()[i].value, /*non_blocking=*/true);
 }
 
+void DataParallelModel::for_each_module(const std::function<void(nn::Model&)>& change) {
+  change(module());
+  for (auto& other : others_) change(other->module());
+}
+
 nn::Tensors DataParallelModel::forward(const data::Batch& batch) {
   const auto samples = batch.size();
   const auto count = static_cast<int>(std::min(samples, static_cast<std::int64_t>(devices_.size())));

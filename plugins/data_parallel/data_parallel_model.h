@@ -29,6 +29,7 @@ class DataParallelModel : public LocalModel {
   void weights_changed() override { copied_ = false; }
   ModelReport report() const override;
   void watch_blocks(BlockWatch watch) override;
+  void for_each_module(const std::function<void(nn::Model&)>& change) override;
 
   /// Continues the backward passes of gathered outputs in the replicas. Then adds the replicas' gradients to the first
   /// one's, unless a guard of no_sync() exists.

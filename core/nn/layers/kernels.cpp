@@ -5,11 +5,23 @@
 
 namespace trireme::nn {
 
+void choose_attention(Model& model, AttentionKernel kernel) {
+  for (auto* attention : layers_in<SelfAttention>(model)) attention->set_kernel(kernel);
+}
+
+void fuse_norms(Model& model, bool on) {
+  for (auto* norm : layers_in<LayerNorm>(model)) norm->fuse(on);
+}
+
+void fuse_pointwise(Model& model, bool on) {
+  for (auto* linear : layers_in<Linear>(model)) linear->fuse(on);
+  for (auto* dropout : layers_in<Dropout>(model)) dropout->fuse(on);
+}
+
 void choose_kernels(Model& model, const Kernels& kernels) {
-  for (auto* attention : layers_in<SelfAttention>(model)) attention->set_kernel(kernels.attention);
-  for (auto* norm : layers_in<LayerNorm>(model)) norm->fuse(kernels.norm);
-  for (auto* linear : layers_in<Linear>(model)) linear->fuse(kernels.pointwise);
-  for (auto* dropout : layers_in<Dropout>(model)) dropout->fuse(kernels.pointwise);
+  choose_attention(model, kernels.attention);
+  fuse_norms(model, kernels.norm);
+  fuse_pointwise(model, kernels.pointwise);
 }
 
 KernelLayerCounts count_kernel_layers(Model& model) {

@@ -17,6 +17,10 @@ struct Kernels {
 };
 /// Applies the choice to every layer of the model that has one.
 void choose_kernels(Model& model, const Kernels& kernels);
+/// Its parts.
+void choose_attention(Model& model, AttentionKernel kernel);
+void fuse_norms(Model& model, bool on);
+void fuse_pointwise(Model& model, bool on);
 
 /// The number of layers to which each choice applies.
 struct KernelLayerCounts {

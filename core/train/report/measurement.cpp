@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,12 +15,14 @@
 #include "core/booster/weight_average.h"
 #include "core/comm/comm_stats.h"
 #include "core/comm/host_values.h"
+#include "core/resume/run_folder.h"
 #include "core/train/readback.h"
 #include "core/train/report/flop_rate.h"
 #include "core/train/report/operator_profile.h"
 #include "core/train/report/step_clock.h"
 #include "core/train/report/summary.h"
 #include "core/train/report/time_split.h"
+#include "core/train/run_tuning.h"
 
 namespace trireme::train {
 namespace {
@@ -53,7 +56,13 @@ nlohmann::json memory_of(Boosted& run, const comm::World& world) {
 class Batches {
  public:
   explicit Batches(data::Loader& loader) : loader_(loader) { loader_.start_epoch(0); }
+  /// The batch that next() returns.
+  const data::StepBatch& peek() {
+    if (!ahead_) ahead_ = next();
+    return *ahead_;
+  }
   data::StepBatch next() {
+    if (ahead_) return *std::exchange(ahead_, std::nullopt);
     for (;;) {
       if (auto batch = loader_.next()) return std::move(*batch);
       loader_.start_epoch(++epoch_);
@@ -63,6 +72,7 @@ class Batches {
  private:
   data::Loader& loader_;
   std::int64_t epoch_ = 0;
+  std::optional<data::StepBatch> ahead_;
 };
 
 /// Trains steps and takes their times.
@@ -71,6 +81,7 @@ class MeasuredSteps {
   MeasuredSteps(Boosted& run, const comm::World& world, FlopRate& flop_rate)
       : run_(run), world_(world), flop_rate_(flop_rate), batches_(*run.loader) {}
 
+  const data::StepBatch& first_batch() { return batches_.peek(); }
   /// Returns when the device, too, has done them. What the members below say is of these steps.
   void train(std::int64_t count, TimeSplit* split = nullptr) {
     seconds = samples = flops = 0;
@@ -116,12 +127,15 @@ nlohmann::json measure_steps(RunSetup setup, comm::World& world, const Measureme
   constexpr double kMostSteps = 100'000;
   const auto begin = Clock::now();
   FlopRate flop_rate{[&setup] { return setup.model.source().model; }};
+  const auto config_toml = config_toml_of(setup);
   const auto peak = peak_of_all(setup.config.run.peak_tflops, setup.config.train.precision, world);
   Booster booster(world, std::move(setup.plugin), booster_options(setup));
   auto run = booster.boost(training_inputs(setup));
   nlohmann::json out{{"set_up_s", seconds_since(begin)}};
 
   MeasuredSteps steps(run, world, flop_rate);
+  if (auto tuned = tune_measured(setup, config_toml, booster, run, steps.first_batch()); !tuned.empty())
+    out["tuned"] = std::move(tuned);
   steps.train(1);
   out["first_step_s"] = steps.seconds;
   steps.train(kWarmUp);

@@ -18,6 +18,7 @@ struct MeasurementOptions {
 /// the others:
 ///
 ///   set_up_s           until the model is boosted
+///   tuned              what [optimize] has chosen; absent: nothing
 ///   first_step_s
 ///   step_s             [seconds of each step], on rank 0; on a GPU from the end of one to the end of the next
 ///   samples            of the global batch, mean over the steps

@@ -88,15 +88,6 @@ std::vector<double> losses_of(const std::string& folder) {
   return parse_json(read_file(folder + "/losses.json")).get<std::vector<double>>();
 }
 
-/// The gradients without the loss scale.
-std::vector<shard::Slice> unscaled_gradients(Boosted& run) {
-  auto gradients = run.model->gradients();
-  const auto& scaler = run.optimizer->scaler();
-  if (scaler.enabled())
-    for (auto& gradient : gradients) gradient.value = gradient.value.to(at::kFloat) * scaler.inverse();
-  return gradients;
-}
-
 }  // namespace
 
 void record_steps(RunSetup setup, comm::World& world, std::int64_t steps, const std::string& folder) {
@@ -117,7 +108,7 @@ void record_steps(RunSetup setup, comm::World& world, std::int64_t steps, const 
         throw NonFiniteError(
             fmt::format("step {}: the loss is {}, so there is nothing to compare; try a lower optimizer.lr",
                         run.step + 1, std::isnan(losses.back()) ? "nan" : "inf"));
-      checkpoint::write_slices(gradients_of(folder, run.step + 1), unscaled_gradients(run), booster.mesh());
+      checkpoint::write_slices(gradients_of(folder, run.step + 1), run.unscaled_gradients(), booster.mesh());
       run.optimizer->step(run.lr_schedule->lr(run.step++));
       run.optimizer->zero_grad();
     }

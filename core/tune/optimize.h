@@ -1,0 +1,62 @@
+// optimize(): measures ways to run a training step in the loop's first moments and selects the fastest that computes
+// the same. Afterwards weights, optimizer, loss scale, buffers and random state are what they were, so that a training
+// is bitwise the same as one that is run with the chosen switches from its start.
+//
+//   auto run = booster.boost(make_inputs());
+//   run.loader->start_epoch(0);
+//   auto batch = run.loader->next();
+//   auto tuning = tune::optimize(run, *batch, {.twin = make_twin});
+//
+// Memory: while it measures, copies of weights and optimizer state; while it computes the reference, also a float64
+// model with its optimizer and activations.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <functional>
+#include <limits>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/booster/booster.h"
+#include "core/tune/tuner.h"
+
+namespace trireme::tune {
+
+/// The same training in float64: the reference for the numbers of every candidate.
+struct Twin {
+  std::unique_ptr<Booster> booster{};  ///< it must outlive `run`
+  Boosted run{};
+};
+
+struct OptimizeOptions {
+  double budget_s = 60;
+  double budget_steps = std::numeric_limits<double>::infinity();  ///< the same as the time of so many steps
+  std::vector<std::string> candidates{};                          ///< see TunerOptions
+  Switches switches = all_switches();
+  /// Makes the twin: the same model, plugin and world size with train.precision = "fp64", not yet trained. Collective.
+  /// Null, or if it throws an Error: there is no reference, and only choices with the default's bits are taken.
+  std::function<Twin()> twin{};
+  int most_threads = 0;           ///< of a rank's step; 0: those it has
+  std::function<bool()> stops{};  ///< whether this rank was asked to stop; null: never
+  /// For a program's own step: the ranks that train together, which then choose alike. Null: this process is alone.
+  const comm::Group* ranks = nullptr;
+};
+
+/// The switches that a boosted run has, with the candidates that the options name. @throws ConfigError
+std::vector<Switch> switches_of(Boosted& run, const OptimizeOptions& options);
+
+/// Of a boosted run before a step of this batch, which the loop then trains as usual. Collective.
+/// @throws ConfigError for an unknown candidate
+Tuning optimize(Boosted& run, const data::StepBatch& batch, const OptimizeOptions& options = {});
+
+/// Of a program's own step, before or without boost(): `loss` runs the module's forward pass on the inputs and returns
+/// a scalar. Forward and backward passes are measured, with the switches of the whole process. The reference is the
+/// same module in float64, in which it is for a moment. Afterwards parameters and buffers are what they were, and
+/// gradients undefined.
+Tuning optimize(torch::nn::Module& module, const std::vector<at::Tensor>& inputs,
+                const std::function<at::Tensor(const std::vector<at::Tensor>& inputs)>& loss,
+                const OptimizeOptions& options = {});
+
+}  // namespace trireme::tune

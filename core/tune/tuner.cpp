@@ -1,0 +1,302 @@
+#include "core/tune/tuner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace trireme::tune {
+namespace {
+
+constexpr std::size_t kLeastPairs = 3;
+constexpr double kDifference = 0.02;  ///< relative; less is none, unless the times part
+constexpr double kMemory = 1.05;      ///< times the default's peak that a candidate may need
+
+double quantile(std::vector<double> values, double q) {
+  if (values.empty()) return 0;
+  std::sort(values.begin(), values.end());
+  return values[static_cast<std::size_t>(std::lround(q * static_cast<double>(values.size() - 1)))];
+}
+
+/// Half the width of the 95 % interval of a mean, by Student's t.
+double half_width(const std::vector<double>& values, double mean) {
+  constexpr std::array<double, 13> kStudent{12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36,
+                                            2.31,  2.26, 2.23, 2.20, 2.18, 2.16};
+  double squares = 0;
+  for (const double value : values) squares += (value - mean) * (value - mean);
+  const auto n = static_cast<double>(values.size());
+  const auto freedom = std::min(values.size() - 1, kStudent.size());
+  return kStudent[freedom - 1] * std::sqrt(squares / (n - 1) / n);
+}
+
+/// Times of two ways of a step, in turn.
+struct Pairs {
+  std::vector<double> first, second;
+
+  /// The first one's time / the second one's, median.
+  [[nodiscard]] double ratio() const {
+    std::vector<double> ratios;
+    for (std::size_t i = 0; i < first.size(); ++i) ratios.push_back(first[i] / second[i]);
+    return ratios.empty() ? 1 : quantile(ratios, 0.5);
+  }
+  enum class Order { undecided, second_is_faster, second_is_not };
+  [[nodiscard]] Order order() const {
+    if (first.size() < kLeastPairs) return Order::undecided;
+    std::vector<double> logs;
+    double mean = 0;
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      logs.push_back(std::log(second[i] / first[i]));
+      mean += logs.back() / static_cast<double>(first.size());
+    }
+    const double half = half_width(logs, mean);
+    if (mean + half < 0) return Order::second_is_faster;
+    if (mean - half > -kDifference / 2) return Order::second_is_not;
+    return Order::undecided;
+  }
+};
+
+class Descent {
+ public:
+  Descent(TunedStep& step, const std::vector<Switch>& switches, const TunerOptions& options)
+      : step_(step), options_(options), now_(switches.size(), 0) {
+    for (const auto& one : switches) switches_.push_back(&one);
+  }
+
+  Tuning run() {
+    auto check = checked();
+    bound_.emplace(check.errors, options_.least_error);
+    has_reference_ = !check.errors.loss.empty();
+    peak_ = check.peak;
+    tuning_.default_error = check.errors.largest();
+    measure_default();
+    for (std::size_t i = 0; i < switches_.size(); ++i)
+      for (std::size_t choice = 1; choice < switches_[i]->choices.size(); ++choice) try_choice(i, choice);
+    confirm();
+    tuning_.seconds = used_;
+    if (stopped_) {
+      select_all(false);
+      std::fill(now_.begin(), now_.end(), 0);
+      tuning_.stopped = true;
+      tuning_.not_tuned = "the run was asked to stop";
+    }
+    for (std::size_t i = 0; i < switches_.size(); ++i)
+      if (now_[i] > 0) tuning_.chosen.push_back(name_of(i, now_[i]));
+    return std::move(tuning_);
+  }
+
+ private:
+  [[nodiscard]] std::string name_of(std::size_t i, std::size_t choice) const {
+    return switches_[i]->name + "=" + switches_[i]->choices[choice].name;
+  }
+  void select(std::size_t i, std::size_t choice) const { switches_[i]->choices[choice].select(); }
+  void select_all(bool chosen) const {
+    for (std::size_t i = 0; i < switches_.size(); ++i)
+      if (now_[i] > 0) select(i, chosen ? now_[i] : 0);
+  }
+
+  double step() {
+    const double seconds = step_.run().all();
+    used_ += seconds;
+    stopped_ = stopped_ || step_.stops();
+    return seconds;
+  }
+  TunedStep::Checked checked() {
+    auto check = step_.check();
+    used_ += check.seconds;
+    stopped_ = stopped_ || step_.stops();
+    return check;
+  }
+  [[nodiscard]] bool has_time_for(int steps) const {
+    return !stopped_ && used_ + steps * tuning_.default_seconds <=
+                            std::min(options_.budget_s, options_.budget_steps * tuning_.default_seconds);
+  }
+
+  /// Also orders the switches by the time that they may save.
+  void measure_default() {
+    std::vector<double> times;
+    TunedStep::Seconds sum;
+    for (int i = 0; i < 3 + options_.warm - 2; ++i) {
+      const auto seconds = step_.run();
+      used_ += seconds.all();
+      if (i < options_.warm - 2) continue;
+      times.push_back(seconds.all());
+      sum.passes += seconds.passes;
+      sum.update += seconds.update;
+    }
+    stopped_ = stopped_ || step_.stops();
+    tuning_.default_seconds = quantile(times, 0.5);
+    const auto time_of = [&sum](const Switch* one) {
+      return one->share * (one->part == StepPart::passes ? sum.passes : sum.update);
+    };
+    std::stable_sort(switches_.begin(), switches_.end(),
+                     [&](const Switch* a, const Switch* b) { return time_of(a) > time_of(b); });
+  }
+
+  /// Runs the two ways in turn until their times part.
+  Pairs in_turn(const std::function<void()>& select_first, const std::function<void()>& select_second) {
+    Pairs pairs;
+    const auto most = static_cast<std::size_t>(2 * options_.measured);
+    while (pairs.first.size() < most && pairs.order() == Pairs::Order::undecided && has_time_for(2)) {
+      if (pairs.first.size() >= static_cast<std::size_t>(options_.measured) &&
+          std::abs(pairs.ratio() - 1) < kDifference)
+        break;  // more steps would find a difference that does not matter
+      select_first();
+      const double first = step();
+      select_second();
+      pairs.second.push_back(step());
+      pairs.first.push_back(first);
+    }
+    return pairs;
+  }
+  /// @pre the second one is selected
+  [[nodiscard]] static bool is_faster(const Pairs& pairs) {
+    const auto order = pairs.order();
+    return order == Pairs::Order::second_is_faster ||
+           (order == Pairs::Order::undecided && pairs.first.size() >= kLeastPairs && pairs.ratio() > 1 + kDifference);
+  }
+
+  void try_choice(std::size_t i, std::size_t choice) {
+    const auto& way = switches_[i]->choices[choice];
+    Candidate row{.name = name_of(i, choice)};
+    if (!has_time_for(options_.warm + 2 * static_cast<int>(kLeastPairs) + 2)) {
+      row.verdict = stopped_ ? "not tried: the run was asked to stop" : "not tried: the time is used up";
+      tuning_.candidates.push_back(std::move(row));
+      return;
+    }
+    const auto before = now_[i];
+    select(i, choice);
+    const auto check = checked();
+    row.error = check.errors.largest();
+    row.numbers = class_of(check, way);
+    row.verdict = why_rejected(check, way, row.numbers);
+    if (row.verdict.empty() || way.changes_numbers) {
+      for (int n = 2; n < options_.warm; ++n) step();
+      const auto pairs = in_turn([&] { select(i, before); }, [&] { select(i, choice); });
+      row.seconds = quantile(pairs.second, 0.5);
+      row.low = quantile(pairs.second, 0.1);
+      row.high = quantile(pairs.second, 0.9);
+      row.gain = pairs.ratio();
+      if (row.verdict.empty()) {
+        row.chosen = is_faster(pairs);
+        row.verdict = row.chosen ? "chosen" : "not faster";
+      }
+    }
+    if (row.chosen) {
+      for (auto& other : tuning_.candidates)
+        if (before > 0 && other.name == name_of(i, before)) {
+          other.chosen = false;
+          other.verdict = row.name + " is faster";
+        }
+      now_[i] = choice;
+    } else {
+      select(i, before);
+    }
+    tuning_.candidates.push_back(std::move(row));
+  }
+
+  [[nodiscard]] NumberClass class_of(const TunedStep::Checked& check, const Choice& way) const {
+    if (check.same_bits && !way.changes_numbers) return NumberClass::same_bits;
+    if (way.changes_numbers) return NumberClass::other_precision;
+    if (!has_reference_ || !bound_->exceeded_by(check.errors).empty()) return NumberClass::wrong;
+    return NumberClass::rounding;
+  }
+
+  /// "": it is not.
+  [[nodiscard]] std::string why_rejected(const TunedStep::Checked& check, const Choice& way,
+                                         NumberClass numbers) const {
+    if (way.changes_numbers && !is_named(way)) return "other numbers; name it in optimize.candidates to allow it";
+    if (numbers == NumberClass::wrong)
+      return has_reference_ ? "rejected: " + bound_->exceeded_by(check.errors)
+                            : "rejected: other bits, and there is no float64 reference";
+    if (static_cast<double>(check.peak) > kMemory * static_cast<double>(peak_))
+      return fmt::format("rejected: it needs {:.0f} MiB, the default {:.0f}",
+                         static_cast<double>(check.peak) / (1 << 20), static_cast<double>(peak_) / (1 << 20));
+    return "";
+  }
+  [[nodiscard]] bool is_named(const Choice& way) const {
+    for (const auto* one : switches_)
+      for (const auto& choice : one->choices)
+        if (&choice == &way) {
+          const auto& names = options_.candidates;
+          return std::find(names.begin(), names.end(), one->name + "=" + choice.name) != names.end();
+        }
+    return false;
+  }
+
+  /// The default and all that was chosen, in turn: what was chosen goes if it does not gain together.
+  void confirm() {
+    if (std::all_of(now_.begin(), now_.end(), [](std::size_t choice) { return choice == 0; })) return;
+    for (const auto& row : tuning_.candidates)
+      if (row.chosen) {
+        tuning_.gain *= row.gain;
+        tuning_.same_bits = tuning_.same_bits && row.numbers == NumberClass::same_bits;
+      }
+    const auto pairs = in_turn([this] { select_all(false); }, [this] { select_all(true); });
+    if (pairs.first.size() < kLeastPairs) return;
+    tuning_.gain = pairs.ratio();
+    if (is_faster(pairs)) return;
+    select_all(false);
+    std::fill(now_.begin(), now_.end(), 0);
+    tuning_.gain = 1;
+    tuning_.same_bits = true;
+    for (auto& row : tuning_.candidates)
+      if (std::exchange(row.chosen, false)) row.verdict = "not faster in the end";
+  }
+
+  TunedStep& step_;
+  const TunerOptions& options_;
+  std::vector<const Switch*> switches_;
+  std::vector<std::size_t> now_;  ///< the choice of each switch
+  std::optional<ErrorBound> bound_;
+  bool has_reference_ = false, stopped_ = false;
+  std::int64_t peak_ = 0;
+  double used_ = 0;
+  Tuning tuning_;
+};
+
+}  // namespace
+
+std::vector<Switch> wanted(std::vector<Switch> switches, const std::vector<std::string>& candidates) {
+  if (candidates.empty()) return switches;
+  const auto is_wanted = [&](const std::string& name) {
+    return std::find(candidates.begin(), candidates.end(), name) != candidates.end();
+  };
+  std::vector<Switch> out;
+  for (auto& one : switches) {
+    std::vector<std::string> names;
+    for (const auto& choice : one.choices) names.push_back(one.name + "=" + choice.name);
+    for (const auto& candidate : candidates)
+      if (candidate.starts_with(one.name + "=") && std::find(names.begin(), names.end(), candidate) == names.end())
+        throw ConfigError(
+            fmt::format("optimize.candidates: \"{}\" is no choice here (there are: {})", candidate, text::join(names)));
+    if (!is_wanted(one.name))
+      one.choices.erase(std::remove_if(one.choices.begin() + 1, one.choices.end(),
+                                       [&](const Choice& choice) { return !is_wanted(one.name + "=" + choice.name); }),
+                        one.choices.end());
+    if (one.choices.size() > 1) out.push_back(std::move(one));
+  }
+  return out;
+}
+
+Tuning tune(TunedStep& step, const std::vector<Switch>& switches, const TunerOptions& options) {
+  return Descent(step, switches, options).run();
+}
+
+std::vector<std::string> select(const std::vector<Switch>& switches, const std::vector<std::string>& chosen) {
+  auto missing = chosen;
+  std::vector<const Choice*> found;
+  for (const auto& one : switches)
+    for (const auto& choice : one.choices)
+      if (std::erase(missing, one.name + "=" + choice.name) > 0) found.push_back(&choice);
+  if (missing.empty())
+    for (const auto* choice : found) choice->select();
+  return missing;
+}
+
+}  // namespace trireme::tune
