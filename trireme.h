@@ -19,6 +19,7 @@
 #include "core/setup/plugin_sections.h"
 #include "core/train/run.h"
 #include "core/train/trainer.h"
+#include "core/tune/optimize.h"
 #include "datasets/datasets.h"
 #include "plugins/options.h"
 #include "tasks/tasks.h"

@@ -17,12 +17,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-LEAVES = {"data.name": "leaves", "data.images": 400, "data.image_size": 64, "train.global_batch": 16}
+LEAVES = {"data.name": "leaves", "data.images": 400, "data.image_size": 32, "train.global_batch": 16}
 TRAININGS = {
     "ResNet-18": {**LEAVES, "model.name": "resnet", "model.depth": 18},
     "ViT-tiny": {**LEAVES, "model.name": "vit", "model.size": "tiny", "model.patch_size": 8, "model.dropout": 0.1},
     "BERT-mini": {"model.name": "bert", "model.size": "mini", "data.name": "text_classification", "data.tokenizer": "bytes",
-                  "data.max_tokens": 64, "train.global_batch": 16},
+                  "data.max_tokens": 32, "train.global_batch": 16},
 }
 
 
@@ -75,7 +75,7 @@ def measure(args, config, ways, env):
             command = [args.trireme, "bench", config, "--ranks", args.ranks, "--seconds", args.seconds, "--json", "--set",
                        f"optimize.choices={toml(list(way))}"]
             found = run(command, env)
-            steps[way].append(found["layouts"][0]["step_s"]["median"])
+            steps[way].append(found[0]["step_s"]["median"])
     return {way: min(medians) for way, medians in steps.items()}
 
 

@@ -1,6 +1,7 @@
 // trireme tune
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -14,6 +15,7 @@
 #include "core/plan/auto_layout.h"
 #include "core/setup/run_setup.h"
 #include "core/train/run_tuning.h"
+#include "core/train/stop.h"
 
 namespace trireme::apps {
 namespace {
@@ -30,15 +32,16 @@ std::string shown(const tune::Tuning& tuning) {
 }  // namespace
 
 int run(const TuneCommand& command) {
+  int stopped = 0;
   std::optional<train::RunConfig> config;
   std::optional<train::RunSetup> setup;
   const auto prepare = [&](const LaunchInfo& info) {
     setup = train::prepare_training(*std::move(config), info, Log(info.rank));
   };
-  return run_on_ranks(
+  const int failed = run_on_ranks(
       [&](const LaunchInfo& info) {
         auto set = command.set;
-        set.emplace_back("optimize.tune=\"always\"");
+        set.insert(set.end(), {"optimize.tune=\"always\"", "optimize.choices=[]"});
         config = load_config(command.config, set);
         const auto options = world_options(*config);
         tune_process(*config, info);
@@ -52,8 +55,12 @@ int run(const TuneCommand& command) {
         }
         check_same_settings(world, "tune", *setup);
         const auto tuning = train::tune_alone(std::move(*setup), world);
-        if (world.rank() == 0) put(command.json ? json_text(tuning.json(), 2) + "\n" : shown(tuning));
+        if (tuning.stopped)
+          stopped = 128 + std::max(1, train::StopSignals::received());
+        else if (world.rank() == 0)
+          put(command.json ? json_text(tuning.json(), 2) + "\n" : shown(tuning));
       });
+  return failed != 0 ? failed : stopped;
 }
 
 }  // namespace trireme::apps

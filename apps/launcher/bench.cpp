@@ -184,6 +184,9 @@ void print_steps(const std::vector<json>& results) {
                     times_text(number_in(result, "first_step_s"), 1, 2)});
   }
   print(rows);
+  for (const auto& result : results)
+    if (const auto tuned = text_in(result, "tuned"); !tuned.empty())
+      put(fmt::format("{} is tuned: {}\n", name_of(result), tuned));
 }
 
 /// A table of `key`'s numbers by their names, for the candidates that have them. `of`: the keys in order

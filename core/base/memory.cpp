@@ -190,10 +190,15 @@ std::int64_t Meter::capacity() const {
 }
 
 std::optional<std::int64_t> available_on_host() {
+  std::optional<std::int64_t> available;
   std::ifstream file("/proc/meminfo");
   for (std::string line; std::getline(file, line);)  // "MemAvailable:   131072 kB"
-    if (line.starts_with("MemAvailable:")) return 1024 * std::strtoll(line.c_str() + line.find(':') + 1, nullptr, 10);
-  return std::nullopt;
+    if (line.starts_with("MemAvailable:"))
+      available = 1024 * std::strtoll(line.c_str() + line.find(':') + 1, nullptr, 10);
+  std::int64_t most = 0, used = 0;
+  if (std::ifstream("/sys/fs/cgroup/memory.max") >> most && std::ifstream("/sys/fs/cgroup/memory.current") >> used)
+    available = std::min(available.value_or(most - used), most - used);
+  return available;
 }
 
 PeakUndo::~PeakUndo() {

@@ -42,7 +42,8 @@ class Meter {
   int sharers_;
 };
 
-/// The bytes of host memory that programs can still get without swapping; unset where the system does not tell.
+/// The bytes of host memory that this process can still get without swapping, by the machine and its cgroup; unset
+/// where the system does not tell.
 [[nodiscard]] std::optional<std::int64_t> available_on_host();
 
 /// Work that belongs to no run: when the object is destroyed, the peak of the device is again what it was before, or

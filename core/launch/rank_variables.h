@@ -21,7 +21,7 @@ Variables rank_variables(int rank, int size, int port, const std::string& launch
 /// Whether this host has an NVIDIA GPU with its driver. Loads no library.
 bool host_has_gpu();
 
-/// This variable says that the user has not chosen OMP_NUM_THREADS.
+/// The value of OMP_NUM_THREADS that our launcher has set, because the user had set none.
 inline constexpr const char* kThreadsAreOurs = "TRIREME_THREADS_ARE_OURS";
 
 /// Sets OMP_WAIT_POLICY, and OMP_NUM_THREADS if several CPU ranks share the host. Keeps what the user has set.

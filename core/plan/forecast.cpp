@@ -191,7 +191,7 @@ Found train_planned(const Planning& planning, std::unique_ptr<Plugin> plugin, Bo
   info.local_size = static_cast<int>(std::min<std::int64_t>(info.size, machine.ranks_per_host));
   info.local_rank = rank % info.local_size;
   PlannedWorld world(info, machine, mail);
-  auto options = train::booster_options(setup);
+  auto options = train::booster_options(setup.config);
   options.loading.prefetch = 1;
   options.loading.workers = 1;
   const Log quiet(/*rank=*/1);

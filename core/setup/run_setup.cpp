@@ -251,8 +251,7 @@ RunSetup prepare_generation(RunConfig of, const LaunchInfo& launch, const std::s
   return setup;
 }
 
-BoostOptions booster_options(const RunSetup& setup) {
-  const auto& config = setup.config;
+BoostOptions booster_options(const RunConfig& config) {
   return {.train = config.train,
           .optimizer = config.optimizer,
           .lr_schedule = config.schedule,

@@ -77,7 +77,7 @@ int data_parallel_size(const Plugin& plugin, int world_size);
 /// plugin. @throws ConfigError, CheckpointError
 void finish_training_setup(RunSetup& setup);
 
-BoostOptions booster_options(const RunSetup& setup);
+BoostOptions booster_options(const RunConfig& config);
 /// The model, its task and the training data, as configured.
 BoostInputs training_inputs(const RunSetup& setup);
 

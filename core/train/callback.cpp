@@ -14,7 +14,7 @@ RunContext::RunContext(RunSetup of, comm::World& on, std::unique_ptr<RunFolder> 
       folder(in ? std::move(in) : open_run(setup)),
       best(std::make_unique<BestModel>(folder->dir(), exported_texts(setup), setup.weights.lora)),
       callbacks(std::move(calls)),
-      booster(world, std::move(setup.plugin), booster_options(setup), &setup.log) {
+      booster(world, std::move(setup.plugin), booster_options(setup.config), &setup.log) {
   if (setup.config.run.on_save_error != "stop") folder->bear_errors(setup.log);
 }
 

@@ -17,7 +17,7 @@ namespace trireme::train {
 namespace {
 
 Booster booster_of(RunSetup& setup, comm::World& world) {
-  auto options = booster_options(setup);
+  auto options = booster_options(setup.config);
   options.lr_schedule = {};  // nothing is trained, so the schedule is not checked
   options.train.ema_decay.reset();
   return Booster(world, std::move(setup.plugin), options);

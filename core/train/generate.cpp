@@ -75,7 +75,7 @@ std::int64_t sample_token(const at::Tensor& logits, const SamplingOptions& optio
 
 LanguageModel open_language_model(const RunSetup& setup, c10::Device device) {
   auto source = setup.model.source();
-  const auto options = booster_options(setup);
+  const auto options = booster_options(setup.config);
   auto parameters = materialize_whole(source, options, device, setup.log);
   const auto last = std::make_shared<at::Tensor>();
   read_last_token(*source.model, last);

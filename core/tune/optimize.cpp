@@ -1,7 +1,9 @@
 #include "core/tune/optimize.h"
 
-#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -10,10 +12,9 @@
 #include <optional>
 #include <utility>
 
-#include "core/base/cores.h"
 #include "core/base/error.h"
 #include "core/base/memory.h"
-#include "core/base/verdict.h"
+#include "core/base/text.h"
 #include "core/booster/precision.h"
 #include "core/comm/comm_stats.h"
 #include "core/comm/host_values.h"
@@ -26,7 +27,8 @@ namespace trireme::tune {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr std::size_t kProbes = 2;  ///< steps whose numbers are compared
+constexpr std::size_t kProbes = 2;        ///< steps whose numbers are compared
+constexpr double kPartOfReference = 0.5;  ///< of the time for tuning
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
@@ -79,52 +81,35 @@ class BoostedStep final : public TunedStep {
   /// Takes the reference from the twin, which is then gone. Returns why there is none; "": there is one.
   std::string make_reference() {
     const auto begin = Clock::now();
-    std::string problem;
-    if (!options_.twin) {
-      problem = "no twin was given";
-    } else if (!comm::every_rank(world_.group(), has_memory_for_twin())) {
+    auto problem = options_.twin ? "" : std::string("no twin was given");
+    if (problem.empty() && !comm::every_rank(world_.group(), has_memory_for_twin()))
       problem = "there is too little memory for it";
-    } else {
-      std::optional<Twin> twin;
-      try {
-        twin = options_.twin();
-      } catch (const Error&) {
-        problem = verdict_on(std::current_exception()).message;
-      }
-      set_float32_matmul_precision(Precision::parse(run_.booster->options().train.precision), world_.device());
-      if (!comm::every_rank(world_.group(), twin.has_value() && before_.fits(twin->run))) {
-        if (problem.empty()) problem = "it divides its tensors among the ranks in another way";
-      } else {
-        for (std::size_t probe = 0; probe < kProbes; ++probe) {
-          before_.copy_to(twin->run);
-          reference_.push_back(numbers_of(twin->run, in_float64(probe_of(batch_, probe)), probe));
-        }
-      }
-    }
+    if (problem.empty()) problem = compute_reference();
+    if (!problem.empty()) reference_.clear();
     reference_seconds_ = agreed(seconds_since(begin));
     return problem;
   }
 
-  Seconds run() override {
+  Measured run() override {
+    memory::Meter meter(world_.device(), world_.ranks_per_device());
+    meter.reset();
     const auto begin = Clock::now();
     run_.forward_backward(batch_);
     wait_for(world_.device());
     const double passes = seconds_since(begin);
-    run_.optimizer->step(lr(0));
+    run_.optimizer->step(1e-6 * lr(0));  // so that many steps of one batch do not diverge
     run_.optimizer->zero_grad();
-    run_.model->current_weights();
     wait_for(world_.device());
-    const bool stops = options_.stops && options_.stops();
-    const auto most = comm::reduce_values(world_.group(), std::vector{passes, seconds_since(begin), stops ? 1.0 : 0.0},
-                                          comm::ReduceOp::max);
-    stops_ = stops_ || most[2] > 0;
-    return {.passes = most[0], .update = std::max(0.0, most[1] - most[0])};
+    const auto most = comm::reduce_values(
+        world_.group(),
+        std::vector{passes, seconds_since(begin), static_cast<double>(meter.peak()), asked_to_stop() ? 1.0 : 0.0},
+        comm::ReduceOp::max);
+    stops_ = stops_ || most[3] > 0;
+    return {.passes = most[0], .update = std::max(0.0, most[1] - most[0]), .peak = static_cast<std::int64_t>(most[2])};
   }
 
   Checked check() override {
     const auto begin = Clock::now();
-    memory::Meter meter(world_.device());
-    meter.reset();
     std::vector<StepNumbers> numbers;
     for (std::size_t probe = 0; probe < kProbes; ++probe) {
       before_.restore(run_);
@@ -136,15 +121,17 @@ class BoostedStep final : public TunedStep {
     for (std::size_t i = 0; i < numbers.size(); ++i) same = same && numbers[i].same_bits(of_default_[i]);
     checked.same_bits = comm::every_rank(world_.group(), same);
     if (!reference_.empty()) checked.errors = errors_of(numbers, reference_, &world_.group());
-    checked.peak = comm::reduce_value(world_.group(), meter.peak(), comm::ReduceOp::max);
-    checked.seconds = agreed(seconds_since(begin)) + std::exchange(reference_seconds_, 0.0);
+    stops_ = comm::any_rank(world_.group(), stops_ || asked_to_stop());
+    checked.seconds = agreed(seconds_since(begin));
     return checked;
   }
   bool stops() override { return stops_; }
 
   void restore() { before_.restore(run_); }
+  [[nodiscard]] double reference_seconds() const { return reference_seconds_; }
 
  private:
+  [[nodiscard]] bool asked_to_stop() const { return options_.stops && options_.stops(); }
   [[nodiscard]] double agreed(double seconds) const {
     return comm::reduce_value(world_.group(), seconds, comm::ReduceOp::max);
   }
@@ -154,11 +141,36 @@ class BoostedStep final : public TunedStep {
     return (set > 0 ? set : 1e-3) / static_cast<double>(probe + 1);
   }
 
+  /// As make_reference().
+  std::string compute_reference() {
+    std::string problem;
+    std::optional<Twin> twin;
+    try {
+      twin = options_.twin();
+    } catch (const ConfigError& error) {
+      problem = error.what();
+    }
+    set_float32_matmul_precision(Precision::parse(run_.booster->options().train.precision), world_.device());
+    if (!comm::every_rank(world_.group(), twin.has_value() && before_.fits(twin->run)))
+      return problem.empty() ? "it divides its tensors among the ranks in another way" : problem;
+    for (std::size_t probe = 0; probe < kProbes; ++probe) {
+      const auto begin = Clock::now();
+      before_.copy_to(twin->run);
+      reference_.push_back(numbers_of(twin->run, in_float64(probe_of(batch_, probe)), probe));
+      const double budget = std::min(options_.budget_s, options_.budget_steps * step_seconds_);
+      if (kProbes * agreed(seconds_since(begin)) > kPartOfReference * budget) return "its steps would take too long";
+    }
+    return "";
+  }
+
   /// By what a step of the run itself needs.
   [[nodiscard]] bool has_memory_for_twin() {
-    memory::Meter meter(world_.device());
+    numbers_of(run_, batch_, 0);  // the first step also sets up
+    memory::Meter meter(world_.device(), world_.ranks_per_device());
     meter.reset();
+    const auto begin = Clock::now();
     numbers_of(run_, batch_, 0);
+    step_seconds_ = agreed(seconds_since(begin));
     const auto& precision = run_.booster->options().train.precision;
     const double factor = precision == "fp64" ? 1 : precision == "fp32" || precision == "tf32" ? 2 : 4;
     const double needed = factor * static_cast<double>(meter.peak());
@@ -189,7 +201,7 @@ class BoostedStep final : public TunedStep {
   RunSnapshot before_;
   Sketcher sketcher_;
   std::vector<StepNumbers> reference_, of_default_;
-  double reference_seconds_ = 0;
+  double reference_seconds_ = 0, step_seconds_ = 0;
   bool stops_ = false;
 };
 
@@ -208,34 +220,41 @@ class ModuleStep final : public TunedStep {
       before_.emplace_back(item.value(), item.value().detach().clone());
     }
     for (const auto& buffer : module.buffers()) before_.emplace_back(buffer, buffer.detach().clone());
+    drop_gradients();
     sketcher_ = Sketcher(std::move(block_of), numbers.size());
     make_reference();
   }
 
-  Seconds run() override {
+  Measured run() override {
+    memory::Meter meter(device_);
+    meter.reset();
     const auto begin = Clock::now();
     passes(inputs_);
     wait_for(device_);
     const double seconds = seconds_since(begin);
     drop_gradients();
-    return {.passes = most(seconds)};
+    stops_ = most(stops_ || (options_.stops && options_.stops()) ? 1 : 0) > 0;
+    return {.passes = most(seconds), .peak = static_cast<std::int64_t>(most(static_cast<double>(meter.peak())))};
   }
+  bool stops() override { return stops_; }
 
   Checked check() override {
     const auto begin = Clock::now();
-    memory::Meter meter(device_);
-    meter.reset();
     restore();
     const std::vector numbers{numbers_of(inputs_)};
     if (of_default_.empty()) of_default_ = numbers;
     return {.same_bits = most(numbers.front().same_bits(of_default_.front()) ? 0 : 1) == 0,
-            .errors = errors_of(numbers, reference_, options_.ranks),
-            .peak = static_cast<std::int64_t>(most(static_cast<double>(meter.peak()))),
+            .errors = reference_.empty() ? StepErrors() : errors_of(numbers, reference_, options_.ranks),
             .seconds = most(seconds_since(begin))};
   }
 
   void restore() {
-    for (const auto& [tensor, value] : before_) tensor.set_data(value.clone());
+    const at::NoGradGuard no_graph;
+    for (const auto& [tensor, value] : before_)
+      if (tensor.scalar_type() == value.scalar_type())
+        tensor.copy_(value);  // into the same memory, which may be a part of something larger
+      else
+        tensor.set_data(value.clone());
   }
 
  private:
@@ -271,8 +290,14 @@ class ModuleStep final : public TunedStep {
       if (input.is_floating_point()) input = input.to(at::kDouble);
     for (const auto& [tensor, value] : before_)
       if (value.is_floating_point()) tensor.set_data(value.to(at::kDouble));
-    reference_ = {numbers_of(inputs)};
+    try {
+      reference_ = {numbers_of(inputs)};
+    } catch (const c10::Error&) {
+      reference_.clear();  // a module that makes float32 tensors itself
+    }
+    drop_gradients();
     restore();
+    if (most(reference_.empty() ? 1 : 0) > 0) reference_.clear();
   }
 
   const std::vector<at::Tensor>& inputs_;
@@ -283,43 +308,83 @@ class ModuleStep final : public TunedStep {
   std::vector<std::pair<std::string, at::Tensor>> parameters_;
   std::vector<std::pair<at::Tensor, at::Tensor>> before_;  ///< parameters and buffers, and their values
   std::vector<StepNumbers> reference_, of_default_;
+  bool stops_ = false;
 };
 
-int most_threads(const OptimizeOptions& options) { return std::max(options.most_threads, at::get_num_threads()); }
+/// Whether the switch, of which rank 0 has this description, is the same on all ranks.
+std::vector<Switch> alike_on_all_ranks(std::vector<Switch> switches, const comm::Group& ranks) {
+  const auto text_of = [](const Switch& one) {
+    auto text = one.name;
+    for (const auto& choice : one.choices) text += "," + choice.name;
+    return text;
+  };
+  std::vector<std::string> mine;
+  for (const auto& one : switches) mine.push_back(text_of(one));
+  const auto of_first = text::split(comm::broadcast_text(ranks, fmt::format("{}", fmt::join(mine, "\n"))), '\n');
+  std::vector<std::int64_t> has;
+  for (const auto& text : of_first) has.push_back(std::find(mine.begin(), mine.end(), text) != mine.end() ? 1 : 0);
+  has = comm::reduce_values(ranks, has, comm::ReduceOp::min);
+  std::erase_if(switches, [&](const Switch& one) {
+    const auto found = std::find(of_first.begin(), of_first.end(), text_of(one));
+    return found == of_first.end() || has[static_cast<std::size_t>(found - of_first.begin())] == 0;
+  });
+  return switches;
+}
 
-std::vector<Switch> made(const SwitchInputs& inputs, const OptimizeOptions& options) {
+/// `ranks`: null: this process is alone.
+std::vector<Switch> made(const SwitchInputs& inputs, const OptimizeOptions& options, const comm::Group* ranks) {
   const auto problem = problem_of_candidates(options.candidates, options.switches.names());
   if (!problem.empty()) throw ConfigError("optimize.candidates: " + problem);
   std::vector<Switch> out;
   for (const auto& name : options.switches.names())
     if (auto one = options.switches.at(name)(inputs); one && one->choices.size() > 1) out.push_back(std::move(*one));
+  if (ranks != nullptr && ranks->size() > 1) out = alike_on_all_ranks(std::move(out), *ranks);
   return wanted(std::move(out), options.candidates);
 }
 
 }  // namespace
 
+Twin make_twin(comm::World& world, std::unique_ptr<Plugin> plugin, BoostOptions options, BoostInputs inputs) {
+  options.train.precision = "fp64";
+  options.train.kernels = {};
+  options.train.loss_scale = {};
+  const Log silent(/*rank=*/1);  // what it would say is said of the run
+  Twin twin;
+  twin.booster = std::make_unique<Booster>(world, std::move(plugin), std::move(options), &silent);
+  twin.run = twin.booster->boost(std::move(inputs));
+  return twin;
+}
+
 std::vector<Switch> switches_of(Boosted& run, const OptimizeOptions& options) {
-  return made({.run = &run, .device = run.booster->world().device(), .most_threads = most_threads(options)}, options);
+  auto& world = run.booster->world();
+  return made({.run = &run, .device = world.device(), .most_threads = options.most_threads}, options, &world.group());
 }
 
 Tuning optimize(Boosted& run, const data::StepBatch& batch, const OptimizeOptions& options) {
   auto& world = run.booster->world();
+  const auto sent = world.comm_stats().totals();
   const auto switches = switches_of(run, options);
   if (switches.empty()) return {.not_tuned = "this model has no switches on this device that are not set already"};
   const nn::GeneratorStateGuard generators(world.device());
-  const auto sent = world.comm_stats().totals();
   const memory::PeakUndo peak(world.device());
   BoostedStep step(run, batch, options);
+  const auto begin = Clock::now();
   const auto problem = step.make_reference();
   const auto dtype = Precision::parse(run.booster->options().train.precision).parameters;
   auto tuning = tune(step, switches,
                      {.budget_s = options.budget_s,
                       .budget_steps = options.budget_steps,
+                      .used_s = step.reference_seconds(),
                       .candidates = options.candidates,
                       .least_error = least_error(dtype)});
   if (!problem.empty())
     tuning.notes.push_back("no float64 reference (" + problem + "): only choices with the default's bits are taken");
+  for (const auto& name : options.candidates)
+    if (std::none_of(switches.begin(), switches.end(),
+                     [&](const Switch& one) { return one.name == name.substr(0, name.find('=')); }))
+      tuning.notes.push_back(fmt::format("this run has no switch \"{}\" here", name.substr(0, name.find('='))));
   step.restore();
+  tuning.seconds = seconds_since(begin);
   world.comm_stats().set_totals(sent);
   return tuning;
 }
@@ -330,7 +395,7 @@ Tuning optimize(torch::nn::Module& module, const std::vector<at::Tensor>& inputs
   const auto parameters = module.parameters();
   TRIREME_REQUIRE(!parameters.empty(), "optimize() got a module without parameters, whose step has no backward pass");
   const auto device = parameters.front().device();
-  const auto switches = made({.device = device, .most_threads = most_threads(options)}, options);
+  const auto switches = made({.device = device, .most_threads = options.most_threads}, options, options.ranks);
   if (switches.empty()) return {.not_tuned = "there are no switches on this device that are not set already"};
   const nn::GeneratorStateGuard generators(device);
   ModuleStep step(module, inputs, loss, device, options);

@@ -4,8 +4,9 @@
 //
 //   auto run = booster.boost(make_inputs());
 //   run.loader->start_epoch(0);
-//   auto batch = run.loader->next();
-//   auto tuning = tune::optimize(run, *batch, {.twin = make_twin});
+//   const auto batch = run.loader->next();
+//   const auto twin = [&] { return tune::make_twin(world, make_plugin(), options, make_inputs()); };
+//   const auto tuning = tune::optimize(run, *batch, {.twin = twin});
 //
 // Memory: while it measures, copies of weights and optimizer state; while it computes the reference, also a float64
 // model with its optimizer and activations.
@@ -30,15 +31,20 @@ struct Twin {
   Boosted run{};
 };
 
+/// Boosts these inputs with the options, but in fp64 and with LibTorch's plain kernels. `plugin`: another object than
+/// that of the run, configured alike. Collective. @throws ConfigError, such as for a plugin whose own options name
+/// another precision
+Twin make_twin(comm::World& world, std::unique_ptr<Plugin> plugin, BoostOptions options, BoostInputs inputs);
+
 struct OptimizeOptions {
   double budget_s = 60;
   double budget_steps = std::numeric_limits<double>::infinity();  ///< the same as the time of so many steps
   std::vector<std::string> candidates{};                          ///< see TunerOptions
   Switches switches = all_switches();
-  /// Makes the twin: the same model, plugin and world size with train.precision = "fp64", not yet trained. Collective.
+  /// Makes the twin of the run, such as by make_twin(). Collective.
   /// Null, or if it throws an Error: there is no reference, and only choices with the default's bits are taken.
   std::function<Twin()> twin{};
-  int most_threads = 0;           ///< of a rank's step; 0: those it has
+  int most_threads = 0;           ///< that a rank's step may use, such as usable_cores(); 0: their number is given
   std::function<bool()> stops{};  ///< whether this rank was asked to stop; null: never
   /// For a program's own step: the ranks that train together, which then choose alike. Null: this process is alone.
   const comm::Group* ranks = nullptr;

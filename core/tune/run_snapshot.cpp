@@ -4,12 +4,14 @@
 #include <string>
 
 #include "core/base/error.h"
+#include "core/base/memory.h"
 
 namespace trireme::tune {
 namespace {
 
 std::vector<shard::Slice> copies_of(std::vector<shard::Slice> slices) {
-  for (auto& slice : slices) slice.value = slice.value.detach().clone();
+  const memory::OfHost not_the_run;
+  for (auto& slice : slices) slice.value = slice.value.detach().to(at::kCPU, /*non_blocking=*/false, /*copy=*/true);
   return slices;
 }
 

@@ -10,7 +10,7 @@ namespace trireme::tune {
 
 class RunSnapshot {
  public:
-  /// Copies the state to where it is. Collective.
+  /// Copies the state to host memory, which does not count towards the rank's limit. Collective.
   explicit RunSnapshot(Boosted& run);
   /// Sets the state of the run that was copied, bitwise equal, and of LibTorch's generators nothing. Collective.
   void restore(Boosted& run) const { write_to(run, /*scaler=*/true); }

@@ -3,7 +3,6 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/matmul.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -20,11 +19,15 @@
 namespace trireme::tune {
 namespace {
 
-/// Elements that are sketched as one row: each row has a sign of its own, and each column has one.
-constexpr std::int64_t kRow = 16 * kSketch;
-constexpr std::int64_t kRowsAtOnce = 256;
-constexpr double kLeastOfChange = 1e-2;
-constexpr std::int64_t kSigns = std::int64_t{1} << 20;
+/// Elements are sketched in rows. The signs of a row are those of the row before, kShift further on.
+constexpr std::int64_t kRow = 16 * kSketch, kRowsAtOnce = 256, kShift = 4031;
+constexpr std::int64_t kSigns = std::int64_t{1} << 21;
+constexpr std::int64_t kFirsts =
+    kSigns - kRowsAtOnce * kShift - kRow;  ///< places at which the signs of a tensor can begin
+static_assert(kFirsts > 0);
+
+// Bounds of ErrorBound, see there.
+constexpr double kLeastOfChange = 1e-2, kMostOfChange = 0.5, kMostOfGradients = 0.2, kMostOfDefault = 0.1;
 
 at::ScalarType bits_of(at::ScalarType type) {
   switch (c10::elementSize(type)) {
@@ -46,7 +49,9 @@ std::uint64_t digest_of(const at::Tensor& values) {
   return static_cast<std::uint64_t>((bits * odd).sum().item<std::int64_t>());
 }
 
+/// Of those that are not 0, which a block without gradients has.
 double median(std::vector<double> values) {
+  std::erase(values, 0.0);
   if (values.empty()) return 0;
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
@@ -82,22 +87,21 @@ Sketch Sketcher::of(const std::vector<shard::Slice>& slices) const {
     const auto flat = value.detach().contiguous().view({-1});
     auto sum = sums[static_cast<std::int64_t>(block->second)];
     // The signs of each tensor begin elsewhere, so that tensors do not cancel or double each other.
-    auto first = static_cast<std::int64_t>(std::hash<std::string>()(placement.name) % (kSigns / 2));
-    const auto columns = signs.narrow(0, first, kRow);
+    auto first = static_cast<std::int64_t>(std::hash<std::string>()(placement.name) % kFirsts);
     for (std::int64_t begin = 0; begin < flat.numel();) {
       const auto rows = std::min((flat.numel() - begin) / kRow, kRowsAtOnce);
       const auto size = rows > 0 ? rows * kRow : flat.numel() - begin;
       const auto part = flat.narrow(0, begin, size);
       sketch.digest = sketch.digest * 0x9E3779B97F4A7C15ULL + digest_of(part);
-      at::Tensor row;
       if (rows > 0) {
-        first = (first + rows) % (kSigns / 2);
-        row = at::matmul(signs.narrow(0, first, rows), part.view({rows, kRow}).to(at::kDouble));
+        const auto of_rows = signs.as_strided({rows, kRow}, {kShift, 1}, first);
+        sum.add_((part.view({rows, kRow}) * of_rows).view({-1, kSketch}).sum(0));
       } else {
-        row = at::zeros({kRow}, signs.options());
+        auto row = at::zeros({kRow}, signs.options());
         row.narrow(0, 0, size).copy_(part);
+        sum.add_((row * signs.narrow(0, first, kRow)).view({-1, kSketch}).sum(0));
       }
-      sum.add_((row * columns).view({-1, kSketch}).sum(0));
+      first = (first + 7919) % kFirsts;
       begin += size;
     }
   }
@@ -134,7 +138,10 @@ StepErrors errors_of(const std::vector<StepNumbers>& got, const std::vector<Step
         squares.insert(squares.end(), values.begin(), values.end());
     }
   }
-  if (ranks != nullptr) squares = comm::reduce_values(*ranks, squares, comm::ReduceOp::sum);
+  if (ranks != nullptr) {
+    squares = comm::reduce_values(*ranks, squares, comm::ReduceOp::sum);
+    errors.loss = comm::reduce_values(*ranks, errors.loss, comm::ReduceOp::max);
+  }
   const auto blocks = got.empty() ? 0 : static_cast<std::size_t>(got.front().gradients.sums.size(0));
   auto from = squares.begin();
   for (std::size_t step = 0; step < got.size(); ++step)
@@ -156,21 +163,24 @@ ErrorBound::ErrorBound(StepErrors of_default, double least)
       floor_of_gradients_(std::max(least, median(of_default_.gradients))),
       floor_of_change_(std::max(kLeastOfChange, 2 * largest(of_default_.change))) {}
 
+bool ErrorBound::is_usable() const { return !of_default_.loss.empty() && of_default_.largest() < kMostOfDefault; }
+
 std::string ErrorBound::exceeded_by(const StepErrors& errors) const {
-  const auto exceeds = [](double error, double by_default, double floor) {
-    return !(error <= std::max(2 * by_default, floor));
+  const auto exceeds = [](double error, double by_default, double floor, double most) {
+    return !(error <= std::min(std::max(2 * by_default, floor), most));
   };
-  for (const auto& [what, got, by_default, floor] :
-       {std::tuple{"its gradient", &errors.gradients, &of_default_.gradients, floor_of_gradients_},
-        std::tuple{"the change of its weights", &errors.change, &of_default_.change, floor_of_change_}}) {
+  for (const auto& [what, got, by_default, floor, most] :
+       {std::tuple{"its gradient", &errors.gradients, &of_default_.gradients, floor_of_gradients_, kMostOfGradients},
+        std::tuple{"the change of its weights", &errors.change, &of_default_.change, floor_of_change_,
+                   kMostOfChange}}) {
     const auto blocks = errors.loss.empty() ? 1 : got->size() / errors.loss.size();
     for (std::size_t i = 0; i < got->size(); ++i)
-      if (exceeds((*got)[i], (*by_default)[i], floor))
+      if (exceeds((*got)[i], (*by_default)[i], floor, most))
         return fmt::format("block {}: the error of {} is {:.1e}, {:.1e} by the default", i % blocks, what, (*got)[i],
                            (*by_default)[i]);
   }
   for (std::size_t step = 0; step < errors.loss.size(); ++step)
-    if (exceeds(errors.loss[step], of_default_.loss[step], floor_of_gradients_))
+    if (exceeds(errors.loss[step], of_default_.loss[step], floor_of_gradients_, kMostOfGradients))
       return fmt::format("the error of the loss is {:.1e}, {:.1e} by the default", errors.loss[step],
                          of_default_.loss[step]);
   return "";

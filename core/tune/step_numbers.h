@@ -63,12 +63,15 @@ StepErrors errors_of(const std::vector<StepNumbers>& got, const std::vector<Step
                      const comm::Group* ranks);
 
 /// Which errors count as rounding. Of gradients: at most twice the default's own for the same block, or the median of
-/// the default's over all blocks, or `least`. A loss is compared with the errors of gradients, because its own may be
-/// small by chance. The change of weights follows from the gradients; an update by Adam makes more of the errors of
-/// small ones, by chance, so 1 %, or twice the default's largest, is allowed: less than a wrong learning rate makes.
+/// the default's over all blocks, or `least`, and never more than 0.2. A loss is compared with the errors of gradients,
+/// because its own may be small by chance. The change of weights follows from the gradients; an update by Adam makes
+/// more of the errors of small ones, by chance, so 1 %, or twice the default's largest, is allowed, and never more than
+/// 0.5: a learning rate that is twice another one makes 1.
 class ErrorBound {
  public:
   ErrorBound(StepErrors of_default, double least);
+  /// Whether the default is near enough to float64 for a comparison: an overflow in 16 bits is not.
+  [[nodiscard]] bool is_usable() const;
   /// "" when the errors are within; else the first place that is not: "block 3: the error of its gradient is 4.2e-02,
   /// 1.1e-06 by the default".
   [[nodiscard]] std::string exceeded_by(const StepErrors& errors) const;

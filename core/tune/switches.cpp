@@ -32,9 +32,12 @@ struct LayersOf {
         train(run.booster->options().train),
         counts(nn::count_kernel_layers(run.model->module())),
         kernels(chosen_kernels(run.model->module(), train, inputs.device)) {}
-  /// Whether the run's dtype lets steps be fused (can_fuse()), and the user has not set this key.
+  /// Whether the layers' dtype lets steps be fused (can_fuse()), and the user has not set this key. Some plugins
+  /// compute in 16 bits without autocast.
   [[nodiscard]] bool can_fuse(const std::optional<bool>& key, int layers) const {
-    return layers > 0 && !key && !Precision::parse(train.precision).autocasts();
+    const auto parameters = nn::parameters(run.model->module());
+    return layers > 0 && !key &&
+           (parameters.empty() || parameters.front().value.scalar_type() == Precision::parse(train.precision).compute);
   }
   Boosted& run;
   const TrainOptions& train;
@@ -119,31 +122,30 @@ std::optional<Switch> cudnn_benchmark(const SwitchInputs& inputs) {
 
 std::optional<Switch> cublas(const SwitchInputs& inputs) {
   if (!inputs.device.is_cuda()) return std::nullopt;
+  const auto before = at::globalContext().blasPreferredBackend();
+  if (before == at::BlasBackend::Cublaslt) return std::nullopt;
   return on_or_off(
       "cublas", "default", "cublaslt",
-      [](bool lt) {
-        at::globalContext().setBlasPreferredBackend(lt ? at::BlasBackend::Cublaslt : at::BlasBackend::Default);
-      },
-      0.5);
+      [before](bool lt) { at::globalContext().setBlasPreferredBackend(lt ? at::BlasBackend::Cublaslt : before); }, 0.5);
 }
 
 /// float32 products and convolutions in fewer bits: oneDNN's bf16 mode on a CPU, TF32 on a GPU.
 std::optional<Switch> float32_products(const SwitchInputs& inputs) {
   if (inputs.run != nullptr && inputs.run->booster->options().train.precision != "fp32") return std::nullopt;
+  using at::Float32Op, at::Float32Precision;
+  auto& context = at::globalContext();
   const bool cpu = inputs.device.is_cpu();
   if (cpu && !at::hasMKLDNN()) return std::nullopt;
+  const auto backend = cpu ? at::Float32Backend::MKLDNN : at::Float32Backend::CUDA;
+  const auto products = context.float32Precision(backend, Float32Op::MATMUL);
+  const auto convolutions = context.float32Precision(backend, Float32Op::CONV);
+  const auto fewer_bits = cpu ? Float32Precision::BF16 : Float32Precision::TF32;
+  if (products == fewer_bits && convolutions == fewer_bits) return std::nullopt;
   auto made = on_or_off(
-      "float32_products", "float32", cpu ? "bf16" : "tf32",
-      [cpu](bool fewer) {
-        auto& context = at::globalContext();
-        if (cpu) {
-          const auto precision = fewer ? at::Float32Precision::BF16 : at::Float32Precision::NONE;
-          context.setFloat32Precision(at::Float32Backend::MKLDNN, at::Float32Op::MATMUL, precision);
-          context.setFloat32Precision(at::Float32Backend::MKLDNN, at::Float32Op::CONV, precision);
-        } else {
-          context.setAllowTF32CuBLAS(fewer);
-          context.setAllowTF32CuDNN(fewer);
-        }
+      "float32_products", "default", cpu ? "bf16" : "tf32",
+      [=, &context](bool fewer) {
+        context.setFloat32Precision(backend, Float32Op::MATMUL, fewer ? fewer_bits : products);
+        context.setFloat32Precision(backend, Float32Op::CONV, fewer ? fewer_bits : convolutions);
       },
       0);  // the last one: it is shown, and chosen only on request
   made.choices.back().changes_numbers = true;

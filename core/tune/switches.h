@@ -40,7 +40,7 @@ struct Switch {
 struct SwitchInputs {
   Boosted* run = nullptr;  ///< null: a program's own step, which has only the switches of the whole process
   c10::Device device = c10::kCPU;
-  int most_threads = 1;  ///< that a CPU rank's step may use; 1: their number is given
+  int most_threads = 0;  ///< that a CPU rank's step may use; 0 or 1: their number is given
 };
 
 /// Makes the switch, or nothing where it has no effect: for this model, device or precision, or because the user has

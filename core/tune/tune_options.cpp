@@ -15,7 +15,7 @@ const Fields<TuneSection>& tune_fields() {
                "result. always: the run tunes. A resumed run keeps its own choice.",
                {.choices = {"off", "cached", "once", "always"}})
           .add("budget_s", &O::budget_s,
-               "Seconds that tuning may take; a run takes at most 1 % of its forecast time for it, too.",
+               "Seconds after which no further candidates are tried; in a run also 1 % of its time.",
                {.max = 86400, .above = 0, .only = measures})
           .add(
               "candidates", &O::candidates,
@@ -23,8 +23,11 @@ const Fields<TuneSection>& tune_fields() {
               "compute in another precision are chosen only if they are named here.",
               {.only = OnlyWith{"tune", {"cached", "once", "always"}}})
           .add("choices", &O::choices,
-               "Choices to use, such as those that a tuning has found (\"threads=2\"), without measuring anything.",
-               {.only = OnlyWith{"tune", {"off"}}});
+               "Choices to use, such as those that a tuning has found (\"threads=2\"), without measuring anything.")
+          .rule([](const O& options, const CheckedSection& section) {
+            if (!options.choices.empty() && options.tune != "off")
+              section.fail("choices", "says what to use, so that nothing is tuned; remove it, or set tune = \"off\"");
+          });
   return table;
 }
 

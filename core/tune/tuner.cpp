@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -15,7 +16,9 @@ namespace trireme::tune {
 namespace {
 
 constexpr std::size_t kLeastPairs = 3;
-constexpr double kDifference = 0.02;  ///< relative; less is none, unless the times part
+constexpr double kDifference = 0.01;  ///< relative; a smaller one does not matter
+constexpr int kMostRounds = 3;        ///< of TunerOptions::measured pairs, while their times do not part
+constexpr double kSlow = 2;           ///< times the default's time for its numbers: such a candidate is not measured
 constexpr double kMemory = 1.05;      ///< times the default's peak that a candidate may need
 
 double quantile(std::vector<double> values, double q) {
@@ -24,56 +27,75 @@ double quantile(std::vector<double> values, double q) {
   return values[static_cast<std::size_t>(std::lround(q * static_cast<double>(values.size() - 1)))];
 }
 
-/// Half the width of the 95 % interval of a mean, by Student's t.
-double half_width(const std::vector<double>& values, double mean) {
-  constexpr std::array<double, 13> kStudent{12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36,
-                                            2.31,  2.26, 2.23, 2.20, 2.18, 2.16};
-  double squares = 0;
-  for (const double value : values) squares += (value - mean) * (value - mean);
-  const auto n = static_cast<double>(values.size());
-  const auto freedom = std::min(values.size() - 1, kStudent.size());
-  return kStudent[freedom - 1] * std::sqrt(squares / (n - 1) / n);
-}
+/// A mean without the lowest and the highest quarter of the values, and half the width of its 95 % interval: other
+/// programs disturb some steps a lot. Source: K. K. Yuen, "The two-sample trimmed t for unequal population variances",
+/// Biometrika 61 (1974).
+struct TrimmedMean {
+  double mean = 0, half_width = 0;
+
+  /// @pre at least 3 values
+  explicit TrimmedMean(std::vector<double> values) {
+    constexpr std::array<double, 15> kStudent{12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31,
+                                              2.26,  2.23, 2.20, 2.18, 2.16, 2.14, 2.13};
+    std::sort(values.begin(), values.end());
+    const auto all = values.size(), cut = all / 4, left = all - 2 * cut;
+    for (std::size_t i = cut; i < cut + left; ++i) mean += values[i] / static_cast<double>(left);
+    std::fill(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(cut), values[cut]);
+    std::fill(values.end() - static_cast<std::ptrdiff_t>(cut), values.end(), values[cut + left - 1]);
+    double winsorized = 0, squares = 0;
+    for (const double value : values) winsorized += value / static_cast<double>(all);
+    for (const double value : values) squares += (value - winsorized) * (value - winsorized);
+    const auto kept = static_cast<double>(left);
+    half_width = kStudent[std::min(left - 1, kStudent.size()) - 1] * std::sqrt(squares / kept / (kept - 1));
+  }
+};
 
 /// Times of two ways of a step, in turn.
 struct Pairs {
   std::vector<double> first, second;
 
-  /// The first one's time / the second one's, median.
-  [[nodiscard]] double ratio() const {
-    std::vector<double> ratios;
-    for (std::size_t i = 0; i < first.size(); ++i) ratios.push_back(first[i] / second[i]);
-    return ratios.empty() ? 1 : quantile(ratios, 0.5);
-  }
-  enum class Order { undecided, second_is_faster, second_is_not };
-  [[nodiscard]] Order order() const {
-    if (first.size() < kLeastPairs) return Order::undecided;
+  /// The logarithm of the first one's time / the second one's.
+  [[nodiscard]] TrimmedMean gain() const {
     std::vector<double> logs;
-    double mean = 0;
-    for (std::size_t i = 0; i < first.size(); ++i) {
-      logs.push_back(std::log(second[i] / first[i]));
-      mean += logs.back() / static_cast<double>(first.size());
-    }
-    const double half = half_width(logs, mean);
-    if (mean + half < 0) return Order::second_is_faster;
-    if (mean - half > -kDifference / 2) return Order::second_is_not;
-    return Order::undecided;
+    for (std::size_t i = 0; i < first.size(); ++i) logs.push_back(std::log(first[i] / second[i]));
+    return TrimmedMean(std::move(logs));
+  }
+  /// The first one's time / the second one's.
+  [[nodiscard]] double ratio() const { return first.size() < kLeastPairs ? 1 : std::exp(gain().mean); }
+  /// Whether more of them would change nothing that matters.
+  [[nodiscard]] bool is_decided() const {
+    if (first.size() < kLeastPairs) return false;
+    const auto found = gain();
+    return found.half_width < kDifference || found.mean - found.half_width > 0 ||
+           found.mean + found.half_width < kDifference;
+  }
+  [[nodiscard]] bool second_is_faster() const {
+    if (first.size() < kLeastPairs) return false;
+    const auto found = gain();
+    return found.mean > kDifference;
   }
 };
 
 class Descent {
  public:
   Descent(TunedStep& step, const std::vector<Switch>& switches, const TunerOptions& options)
-      : step_(step), options_(options), now_(switches.size(), 0) {
+      : step_(step), options_(options), now_(switches.size(), 0), used_(options.used_s) {
     for (const auto& one : switches) switches_.push_back(&one);
   }
 
   Tuning run() {
     auto check = checked();
     bound_.emplace(check.errors, options_.least_error);
-    has_reference_ = !check.errors.loss.empty();
-    peak_ = check.peak;
-    tuning_.default_error = check.errors.largest();
+    has_reference_ = bound_->is_usable();
+    if (!check.errors.loss.empty()) {
+      tuning_.default_error = check.errors.largest();
+      if (!has_reference_)
+        tuning_.notes.push_back(
+            fmt::format("the default's own error is {:.1e} to float64, so that nothing can be compared "
+                        "with it: only choices with the default's bits are taken",
+                        tuning_.default_error));
+    }
+    check_seconds_ = check.seconds;
     measure_default();
     for (std::size_t i = 0; i < switches_.size(); ++i)
       for (std::size_t choice = 1; choice < switches_[i]->choices.size(); ++choice) try_choice(i, choice);
@@ -87,6 +109,10 @@ class Descent {
     }
     for (std::size_t i = 0; i < switches_.size(); ++i)
       if (now_[i] > 0) tuning_.chosen.push_back(name_of(i, now_[i]));
+    const auto is_open = [](const Candidate& row) {
+      return row.verdict.find("the time is used up") != std::string::npos;
+    };
+    tuning_.is_complete = !stopped_ && std::none_of(tuning_.candidates.begin(), tuning_.candidates.end(), is_open);
     return std::move(tuning_);
   }
 
@@ -100,12 +126,13 @@ class Descent {
       if (now_[i] > 0) select(i, chosen ? now_[i] : 0);
   }
 
-  double step() {
-    const double seconds = step_.run().all();
-    used_ += seconds;
+  TunedStep::Measured measured() {
+    const auto step = step_.run();
+    used_ += step.seconds();
     stopped_ = stopped_ || step_.stops();
-    return seconds;
+    return step;
   }
+  double step() { return measured().seconds(); }
   TunedStep::Checked checked() {
     auto check = step_.check();
     used_ += check.seconds;
@@ -120,16 +147,15 @@ class Descent {
   /// Also orders the switches by the time that they may save.
   void measure_default() {
     std::vector<double> times;
-    TunedStep::Seconds sum;
+    TunedStep::Measured sum;
     for (int i = 0; i < 3 + options_.warm - 2; ++i) {
-      const auto seconds = step_.run();
-      used_ += seconds.all();
+      const auto step = measured();
+      peak_ = std::max(peak_, step.peak);
       if (i < options_.warm - 2) continue;
-      times.push_back(seconds.all());
-      sum.passes += seconds.passes;
-      sum.update += seconds.update;
+      times.push_back(step.seconds());
+      sum.passes += step.passes;
+      sum.update += step.update;
     }
-    stopped_ = stopped_ || step_.stops();
     tuning_.default_seconds = quantile(times, 0.5);
     const auto time_of = [&sum](const Switch* one) {
       return one->share * (one->part == StepPart::passes ? sum.passes : sum.update);
@@ -138,14 +164,11 @@ class Descent {
                      [&](const Switch* a, const Switch* b) { return time_of(a) > time_of(b); });
   }
 
-  /// Runs the two ways in turn until their times part.
+  /// Runs the two ways in turn until their times part, and leaves the second one selected.
   Pairs in_turn(const std::function<void()>& select_first, const std::function<void()>& select_second) {
     Pairs pairs;
-    const auto most = static_cast<std::size_t>(2 * options_.measured);
-    while (pairs.first.size() < most && pairs.order() == Pairs::Order::undecided && has_time_for(2)) {
-      if (pairs.first.size() >= static_cast<std::size_t>(options_.measured) &&
-          std::abs(pairs.ratio() - 1) < kDifference)
-        break;  // more steps would find a difference that does not matter
+    const auto most = static_cast<std::size_t>(kMostRounds * options_.measured);
+    while (pairs.first.size() < most && !pairs.is_decided() && has_time_for(2)) {
       select_first();
       const double first = step();
       select_second();
@@ -153,12 +176,6 @@ class Descent {
       pairs.first.push_back(first);
     }
     return pairs;
-  }
-  /// @pre the second one is selected
-  [[nodiscard]] static bool is_faster(const Pairs& pairs) {
-    const auto order = pairs.order();
-    return order == Pairs::Order::second_is_faster ||
-           (order == Pairs::Order::undecided && pairs.first.size() >= kLeastPairs && pairs.ratio() > 1 + kDifference);
   }
 
   void try_choice(std::size_t i, std::size_t choice) {
@@ -175,16 +192,27 @@ class Descent {
     row.error = check.errors.largest();
     row.numbers = class_of(check, way);
     row.verdict = why_rejected(check, way, row.numbers);
-    if (row.verdict.empty() || way.changes_numbers) {
-      for (int n = 2; n < options_.warm; ++n) step();
+    if (row.verdict.empty() && check.seconds > kSlow * check_seconds_) {
+      row.verdict = "not faster";
+      row.gain = check_seconds_ / check.seconds;
+    } else if (row.verdict.empty() || way.changes_numbers) {
+      std::int64_t peak = 0;
+      for (int n = 2; n < std::max(options_.warm, 3); ++n) peak = std::max(peak, measured().peak);
+      if (row.verdict.empty() && static_cast<double>(peak) > kMemory * static_cast<double>(peak_))
+        row.verdict = fmt::format("rejected: it needs {:.0f} MiB, the default {:.0f}",
+                                  static_cast<double>(peak) / (1 << 20), static_cast<double>(peak_) / (1 << 20));
+    }
+    if (row.verdict.empty() || (way.changes_numbers && !row.verdict.starts_with("rejected"))) {
       const auto pairs = in_turn([&] { select(i, before); }, [&] { select(i, choice); });
       row.seconds = quantile(pairs.second, 0.5);
       row.low = quantile(pairs.second, 0.1);
       row.high = quantile(pairs.second, 0.9);
       row.gain = pairs.ratio();
       if (row.verdict.empty()) {
-        row.chosen = is_faster(pairs);
-        row.verdict = row.chosen ? "chosen" : "not faster";
+        row.chosen = pairs.second_is_faster();
+        row.verdict = row.chosen                         ? "chosen"
+                      : pairs.first.size() < kLeastPairs ? "not decided: the time is used up"
+                                                         : "not faster";
       }
     }
     if (row.chosen) {
@@ -210,13 +238,11 @@ class Descent {
   /// "": it is not.
   [[nodiscard]] std::string why_rejected(const TunedStep::Checked& check, const Choice& way,
                                          NumberClass numbers) const {
+    if (way.changes_numbers && !(check.errors.largest() < 1)) return "rejected: its numbers are not finite";
     if (way.changes_numbers && !is_named(way)) return "other numbers; name it in optimize.candidates to allow it";
     if (numbers == NumberClass::wrong)
       return has_reference_ ? "rejected: " + bound_->exceeded_by(check.errors)
                             : "rejected: other bits, and there is no float64 reference";
-    if (static_cast<double>(check.peak) > kMemory * static_cast<double>(peak_))
-      return fmt::format("rejected: it needs {:.0f} MiB, the default {:.0f}",
-                         static_cast<double>(check.peak) / (1 << 20), static_cast<double>(peak_) / (1 << 20));
     return "";
   }
   [[nodiscard]] bool is_named(const Choice& way) const {
@@ -224,7 +250,9 @@ class Descent {
       for (const auto& choice : one->choices)
         if (&choice == &way) {
           const auto& names = options_.candidates;
-          return std::find(names.begin(), names.end(), one->name + "=" + choice.name) != names.end();
+          return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+            return name == one->name || name == one->name + "=" + choice.name;
+          });
         }
     return false;
   }
@@ -240,7 +268,7 @@ class Descent {
     const auto pairs = in_turn([this] { select_all(false); }, [this] { select_all(true); });
     if (pairs.first.size() < kLeastPairs) return;
     tuning_.gain = pairs.ratio();
-    if (is_faster(pairs)) return;
+    if (pairs.second_is_faster()) return;
     select_all(false);
     std::fill(now_.begin(), now_.end(), 0);
     tuning_.gain = 1;
@@ -256,7 +284,7 @@ class Descent {
   std::optional<ErrorBound> bound_;
   bool has_reference_ = false, stopped_ = false;
   std::int64_t peak_ = 0;
-  double used_ = 0;
+  double used_, check_seconds_ = 0;
   Tuning tuning_;
 };
 

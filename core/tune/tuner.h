@@ -24,17 +24,17 @@ namespace trireme::tune {
 class TunedStep {
  public:
   virtual ~TunedStep() = default;
-  /// Seconds, the most over the ranks; with device work, until it is done.
-  struct Seconds {
+  /// Seconds of the slowest rank; with device work, until it is done.
+  struct Measured {
     double passes = 0, update = 0;
-    [[nodiscard]] double all() const { return passes + update; }
+    std::int64_t peak = 0;  ///< bytes of tensors on the rank that needs most; 0: not counted
+    [[nodiscard]] double seconds() const { return passes + update; }
   };
   /// Runs a whole step.
-  virtual Seconds run() = 0;
+  virtual Measured run() = 0;
   struct Checked {
     bool same_bits = false;  ///< as the first call's
     StepErrors errors{};     ///< to the float64 reference; empty: there is none
-    std::int64_t peak = 0;   ///< bytes of tensors on the rank that needs most; 0: not counted
     double seconds = 0;
   };
   /// The numbers of the step from the state at the start, with dropout and learning rates of two steps.
@@ -47,10 +47,12 @@ struct TunerOptions {
   double budget_s = std::numeric_limits<double>::infinity();
   /// The same as the time of so many steps without tuning.
   double budget_steps = std::numeric_limits<double>::infinity();
+  double used_s = 0;  ///< of the budget, before tune()
   /// Switches ("threads") and choices ("threads=2") to try; empty: all that keep the numbers.
   std::vector<std::string> candidates{};
   double least_error = 0;  ///< relative errors up to this are rounding, see ErrorBound
-  int warm = 3, measured = 7;
+  int warm = 3;            ///< steps of a candidate that are not measured
+  int measured = 7;        ///< pairs of steps, at most; three times as many while it is not clear which one is faster
 };
 
 /// The choices of these switches that TunerOptions::candidates names. @throws ConfigError for a choice that its switch

@@ -36,14 +36,19 @@ NumberClass class_of(const std::string& key) {
   return found->numbers;
 }
 
+/// JSON has no infinity.
+double finite(double error) { return error < 1e300 ? error : 1e300; }
+
 std::string milliseconds(double seconds) { return seconds > 0 ? fmt::format("{:.2f}", 1e3 * seconds) : "-"; }
 std::string error_text(double error) { return error > 0 ? fmt::format("{:.1e}", error) : "-"; }
 
 }  // namespace
 
 std::string Tuning::line() const {
-  if (!not_tuned.empty()) return "not tuned: " + not_tuned;
-  if (chosen.empty()) return "the defaults, which are the fastest of what was tried";
+  if (!not_tuned.empty()) return "the defaults: " + not_tuned;
+  if (chosen.empty())
+    return is_complete ? "the defaults, which are the fastest of what was tried"
+                       : "the defaults; the time was not enough for all candidates";
   if (default_seconds == 0) return fmt::format("{}", fmt::join(chosen, ", "));  // chosen without a measurement
   return fmt::format("{}; {:.2f} x the default; {}", fmt::join(chosen, ", "), gain,
                      same_bits ? "bits equal" : "equal up to rounding");
@@ -70,7 +75,7 @@ nlohmann::json Tuning::json() const {
                     {"step_p10_s", c.low},
                     {"step_p90_s", c.high},
                     {"gain", c.gain},
-                    {"error", c.error},
+                    {"error", finite(c.error)},
                     {"numbers", words_of(c.numbers).key},
                     {"verdict", c.verdict},
                     {"chosen", c.chosen}});
@@ -78,7 +83,7 @@ nlohmann::json Tuning::json() const {
           {"chosen", chosen},
           {"default_step_s", default_seconds},
           {"gain", gain},
-          {"default_error", default_error},
+          {"default_error", finite(default_error)},
           {"same_bits", same_bits},
           {"seconds", seconds},
           {"not_tuned", not_tuned},

@@ -11,6 +11,7 @@
 #include "core/base/files/files.h"
 #include "core/base/json_parse.h"
 #include "core/base/json_text.h"
+#include "core/base/text.h"
 
 namespace trireme::tune {
 namespace {
@@ -21,11 +22,14 @@ namespace fs = std::filesystem;
 std::string file_of(const TuningKey& key) {
   const auto folder = cache_folder("tuning");
   if (folder.empty()) return "";
-  const auto of = json_text(key.of);
+  const auto of = json_text({key.of, key.where.value("device", "")});  // machines may share a home folder
   return path_in(folder, fmt::format("{:08x}-{:x}.json", crc32(0, of.data(), of.size()), of.size()));
 }
 
-std::string shown(const nlohmann::json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+/// Of a file that may hold anything.
+std::string shown(const nlohmann::json& value) {
+  return text::printable(value.is_string() ? value.get<std::string>() : json_text(value)).substr(0, 80);
+}
 
 /// The first difference: "libtorch: 2.10.0, now 2.11.0"; "": there is none.
 /// @throws std::invalid_argument
@@ -34,7 +38,9 @@ std::string difference(const nlohmann::json& before, const nlohmann::json& now) 
   for (const auto& [name, value] : now.items()) {
     const auto found = before.find(name);
     if (found == before.end() || *found != value)
-      return fmt::format("{}: {}, now {}", name, found == before.end() ? "unknown" : shown(*found), shown(value));
+      return !value.is_primitive() || value.dump().size() > 80
+                 ? fmt::format("another {}", name)
+                 : fmt::format("{}: {}, now {}", name, found == before.end() ? "unknown" : shown(*found), shown(value));
   }
   return "";
 }

@@ -2,6 +2,7 @@
 // a pipeline schedule and a callback. The file own_everything.toml selects them by name, with their own keys:
 //
 //   trireme train own_everything.toml --ranks 2 --set 'run.extensions=["/path/to/own_everything.so"]'
+#include <ATen/Context.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/gelu.h>
@@ -29,6 +30,7 @@
 #include "core/shardformer/role.h"
 #include "core/train/callback.h"
 #include "core/train/report/console.h"
+#include "core/tune/switches.h"
 #include "shardformer/sequence/slices.h"
 #include "shardformer/tensor/collectives.h"
 #include "shardformer/tensor/features.h"
@@ -352,6 +354,15 @@ class FastestStep : public trireme::train::RunCallback {
   double seconds_ = std::numeric_limits<double>::infinity();
 };
 
+// --- A switch, which the tuner tries: arithmetic with denormal numbers is slow on some CPUs.
+
+std::optional<trireme::tune::Switch> denormals(const trireme::tune::SwitchInputs& inputs) {
+  if (!inputs.device.is_cpu()) return std::nullopt;
+  return trireme::tune::Switch{.name = "denormals",
+                               .choices = {{"kept", [] { at::globalContext().setFlushDenormal(false); }},
+                                           {"zero", [] { at::globalContext().setFlushDenormal(true); }}}};
+}
+
 void add(trireme::train::Kinds& kinds) {
   kinds.models.add("wave_net", std::make_shared<WaveNetKind>());
   kinds.roles.tensor.add("experts", experts());
@@ -360,6 +371,7 @@ void add(trireme::train::Kinds& kinds) {
   kinds.optimizers.add(rmsprop());
   kinds.lr_schedules.add(inverse_sqrt());
   kinds.pipeline_schedules.add("breadth_first", {.make = breadth_first, .chunks = 2, .more_chunks = true});
+  kinds.switches.add("denormals", denormals);
   kinds.callbacks.emplace_back([] { return std::make_shared<FastestStep>(); });
 }
 

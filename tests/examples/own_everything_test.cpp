@@ -20,7 +20,9 @@ const std::string kExtensions = "run.extensions=[\"" OWN_EVERYTHING "\"]";
 ProcessResult trireme(std::vector<std::string> arguments, const std::string& folder) {
   arguments.insert(arguments.begin(), TRIREME_COMMAND);
   arguments.insert(arguments.end(), {"--set", kExtensions});
-  return run_process(arguments, {.environment = {"OMP_NUM_THREADS=1"}, .folder = folder, .time_limit = 120});
+  return run_process(
+      arguments,
+      {.environment = {"OMP_NUM_THREADS=1", "XDG_CACHE_HOME=" + folder}, .folder = folder, .time_limit = 120});
 }
 
 TEST(OwnEverything, TrainsFromAFileAndIsEvaluated) {
@@ -42,6 +44,14 @@ TEST(OwnEverything, TrainsFromAFileAndIsEvaluated) {
   const auto eval = trireme({"eval", "runs/own_everything", "--ranks", "2"}, folder.path());
   ASSERT_EQ(eval.code, 0) << eval.err;
   EXPECT_NE(eval.out.find(close), std::string::npos) << eval.out << "\nexpected: " << close;
+}
+
+TEST(OwnEverything, TunesItsOwnSwitch) {
+  const TemporaryFolder folder;
+  const auto run = trireme({"tune", kFile, "--set", "optimize.candidates=[\"denormals\"]"}, folder.path());
+  ASSERT_EQ(run.code, 0) << run.err;
+  EXPECT_NE(run.out.find("denormals=zero"), std::string::npos) << run.out;
+  EXPECT_EQ(run.out.find("rejected"), std::string::npos) << run.out;
 }
 
 TEST(OwnEverything, ComputesTheSameInEveryLayout) {

@@ -27,7 +27,7 @@ done < <(find "$prefix" -type f \( -name '*.so*' -o -perm -100 \))
 export CCACHE_BASEDIR=$work CCACHE_NOHASHDIR=1
 compiler=()
 ! command -v ccache >/dev/null || compiler=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache)
-examples=(train_from_cpp own_model own_loop my_plugin own_policy own_everything)
+examples=(train_from_cpp own_model own_loop my_plugin own_policy own_everything optimize)
 [ $# = 2 ] || examples=("$3")
 for example in "${examples[@]}"; do
   cmake -S "$source/examples/$example" -B "$example" -G Ninja -DCMAKE_PREFIX_PATH="$prefix" "${compiler[@]}" >"$example.log" 2>&1 &&

@@ -180,7 +180,8 @@ TEST_P(Tuned, RejectsWhatComputesSomethingElse) {
   run.optimizer = std::make_unique<FaultyOptimizer>(std::move(run.optimizer), faults);
   run.loader->start_epoch(0);
   const auto batch = run.loader->next();
-  const auto tuning = tune::optimize(run, *batch, {.switches = switches, .twin = [&c] { return twin_of(c); }});
+  const auto tuning =
+      tune::optimize(run, *batch, {.budget_s = 1e9, .switches = switches, .twin = [&c] { return twin_of(c); }});
   ASSERT_EQ(tuning.candidates.size(), 3U);
   EXPECT_TRUE(tuning.chosen.empty());
   for (const auto& candidate : tuning.candidates) {
@@ -199,6 +200,8 @@ TEST_P(Tuned, RejectsWhatComputesSomethingElse) {
 const Case kSmall{.name = "", .dropout = 0.1, .precision = "fp32"};
 
 std::vector<Case> layouts() {
+  auto half = kSmall;
+  half.precision = "bf16";
   const auto of = [](const char* plugin, std::vector<Layout> rows) { return cross(plugin, "", rows, {kSmall}); };
   std::vector<Case> out = of("torch_ddp", {{"ddp", ""}});
   for (auto& c : of("low_level_zero", {{"zero1", "stage = 1"}, {"zero2", "stage = 2"}})) out.push_back(c);
@@ -212,6 +215,8 @@ std::vector<Case> layouts() {
     c.pp = 2;
     out.push_back(c);
   }
+  for (const auto* plugin : {"torch_ddp", "low_level_zero"})
+    for (const auto& c : cross(plugin, "", {{std::string(plugin) + "_bf16", ""}}, {half})) out.push_back(c);
   return tried(out);
 }
 

@@ -129,7 +129,7 @@ nlohmann::json measure_steps(RunSetup setup, comm::World& world, const Measureme
   FlopRate flop_rate{[&setup] { return setup.model.source().model; }};
   const auto config_toml = config_toml_of(setup);
   const auto peak = peak_of_all(setup.config.run.peak_tflops, setup.config.train.precision, world);
-  Booster booster(world, std::move(setup.plugin), booster_options(setup));
+  Booster booster(world, std::move(setup.plugin), booster_options(setup.config));
   auto run = booster.boost(training_inputs(setup));
   nlohmann::json out{{"set_up_s", seconds_since(begin)}};
 

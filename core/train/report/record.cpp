@@ -91,7 +91,7 @@ std::vector<double> losses_of(const std::string& folder) {
 }  // namespace
 
 void record_steps(RunSetup setup, comm::World& world, std::int64_t steps, const std::string& folder) {
-  Booster booster(world, std::move(setup.plugin), booster_options(setup));
+  Booster booster(world, std::move(setup.plugin), booster_options(setup.config));
   auto run = booster.boost(training_inputs(setup));
   checkpoint::on_first_rank(world, [&] { make_folder(folder); });
   checkpoint::write_slices(folder + "/start.safetensors", run.model->state_dict(), booster.mesh());

@@ -1,5 +1,6 @@
 #include "core/tune/step_numbers.h"
 
+#include <ATen/ops/full.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/randn.h>
 #include <gtest/gtest.h>
@@ -22,9 +23,12 @@ TEST(StepNumbers, SketchesKeepNormsOfDifferences) {
   for (const std::int64_t size : std::vector<std::int64_t>{1, 700, 16 * kSketch, 5'000'001}) {
     at::manual_seed(static_cast<std::uint64_t>(size));
     const auto a = at::randn({size}), noise = at::randn({size}) * 1e-5;
-    const auto difference = sketcher.of({slice("w", a + noise)}).sums - sketcher.of({slice("w", a)}).sums;
-    const double exact = at::linalg_vector_norm(((a + noise).to(at::kDouble) - a.to(at::kDouble))).item<double>();
-    EXPECT_NEAR(length_of(difference) / exact, 1, size == 1 ? 1e-9 : 0.2) << size;
+    const auto lost_token = (at::randn({size / 100 + 1, 1}) * at::randn({1, 100})).view({-1}).narrow(0, 0, size) * 1e-5;
+    for (const auto& off : {noise, lost_token, at::full({size}, 1e-5)}) {
+      const auto difference = sketcher.of({slice("w", a + off)}).sums - sketcher.of({slice("w", a)}).sums;
+      const double exact = at::linalg_vector_norm((a + off).to(at::kDouble) - a.to(at::kDouble)).item<double>();
+      EXPECT_NEAR(length_of(difference) / exact, 1, size == 1 ? 1e-9 : 0.2) << size;
+    }
   }
 }
 
@@ -96,6 +100,12 @@ TEST(StepNumbers, BoundsAreTwiceTheDefaultsErrorsAndNotLessThanItsMedian) {
   errors = of_default;
   errors.loss[0] = INFINITY;
   EXPECT_NE(bound.exceeded_by(errors), "");
+  EXPECT_TRUE(bound.is_usable());
+  EXPECT_FALSE(ErrorBound({}, 1e-7).is_usable());
+  auto overflown = of_default;
+  overflown.gradients[1] = INFINITY;
+  EXPECT_FALSE(ErrorBound(overflown, 1e-7).is_usable());
+  EXPECT_NE(ErrorBound(overflown, 1e-7).exceeded_by(overflown), "");
 }
 
 }  // namespace
