@@ -141,22 +141,36 @@ class BoostedStep final : public TunedStep {
     return (set > 0 ? set : 1e-3) / static_cast<double>(probe + 1);
   }
 
-  /// As make_reference().
+  /// As make_reference(). What LibTorch refuses in float64 it refuses on every rank; memory may end on one alone.
   std::string compute_reference() {
     std::string problem;
+    const auto unless_refused = [&](const std::function<void()>& work) {
+      try {
+        work();
+      } catch (const ConfigError& error) {
+        problem = error.what();
+      } catch (const c10::OutOfMemoryError&) {
+        if (world_.size() > 1) throw;
+        problem = "there is too little memory for it";
+      } catch (const c10::Error& error) {
+        const std::string text = error.what_without_backtrace();
+        problem = text.substr(0, text.find('\n'));
+      }
+    };
     std::optional<Twin> twin;
-    try {
-      twin = options_.twin();
-    } catch (const ConfigError& error) {
-      problem = error.what();
-    }
+    unless_refused([&] { twin = options_.twin(); });
     set_float32_matmul_precision(Precision::parse(run_.booster->options().train.precision), world_.device());
-    if (!comm::every_rank(world_.group(), twin.has_value() && before_.fits(twin->run)))
-      return problem.empty() ? "it divides its tensors among the ranks in another way" : problem;
+    if (comm::every_rank(world_.group(), twin.has_value() && before_.fits(twin->run)))
+      unless_refused([&] { problem = numbers_of_twin(twin->run); });
+    else if (problem.empty())
+      problem = "it divides its tensors among the ranks in another way";
+    return problem;
+  }
+  std::string numbers_of_twin(Boosted& twin) {
     for (std::size_t probe = 0; probe < kProbes; ++probe) {
       const auto begin = Clock::now();
-      before_.copy_to(twin->run);
-      reference_.push_back(numbers_of(twin->run, in_float64(probe_of(batch_, probe)), probe));
+      before_.copy_to(twin);
+      reference_.push_back(numbers_of(twin, in_float64(probe_of(batch_, probe)), probe));
       const double budget = std::min(options_.budget_s, options_.budget_steps * step_seconds_);
       if (kProbes * agreed(seconds_since(begin)) > kPartOfReference * budget) return "its steps would take too long";
     }
@@ -217,9 +231,9 @@ class ModuleStep final : public TunedStep {
       const auto child = item.key().substr(0, item.key().find('.'));
       block_of[item.key()] = numbers.emplace(child, numbers.size()).first->second;
       parameters_.push_back({item.key(), item.value()});
-      before_.emplace_back(item.value(), item.value().detach().clone());
+      before_.push_back({item.value(), item.value().detach(), item.value().detach().clone()});
     }
-    for (const auto& buffer : module.buffers()) before_.emplace_back(buffer, buffer.detach().clone());
+    for (const auto& buffer : module.buffers()) before_.push_back({buffer, buffer.detach(), buffer.detach().clone()});
     drop_gradients();
     sketcher_ = Sketcher(std::move(block_of), numbers.size());
     make_reference();
@@ -250,11 +264,10 @@ class ModuleStep final : public TunedStep {
 
   void restore() {
     const at::NoGradGuard no_graph;
-    for (const auto& [tensor, value] : before_)
-      if (tensor.scalar_type() == value.scalar_type())
-        tensor.copy_(value);  // into the same memory, which may be a part of something larger
-      else
-        tensor.set_data(value.clone());
+    for (const auto& [tensor, memory, value] : before_) {
+      if (tensor.scalar_type() != value.scalar_type()) tensor.set_data(memory);
+      tensor.copy_(value);
+    }
   }
 
  private:
@@ -288,12 +301,16 @@ class ModuleStep final : public TunedStep {
     auto inputs = inputs_;
     for (auto& input : inputs)
       if (input.is_floating_point()) input = input.to(at::kDouble);
-    for (const auto& [tensor, value] : before_)
+    for (const auto& [tensor, memory, value] : before_)
       if (value.is_floating_point()) tensor.set_data(value.to(at::kDouble));
     try {
       reference_ = {numbers_of(inputs)};
     } catch (const c10::Error&) {
       reference_.clear();  // a module that makes float32 tensors itself
+    } catch (...) {
+      drop_gradients();
+      restore();
+      throw;
     }
     drop_gradients();
     restore();
@@ -306,7 +323,11 @@ class ModuleStep final : public TunedStep {
   const OptimizeOptions& options_;
   Sketcher sketcher_;
   std::vector<std::pair<std::string, at::Tensor>> parameters_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> before_;  ///< parameters and buffers, and their values
+  /// A parameter or buffer, its memory, which may be a part of something larger, and its value.
+  struct Before {
+    at::Tensor tensor, memory, value;
+  };
+  std::vector<Before> before_;
   std::vector<StepNumbers> reference_, of_default_;
   bool stops_ = false;
 };
@@ -379,6 +400,8 @@ Tuning optimize(Boosted& run, const data::StepBatch& batch, const OptimizeOption
                       .least_error = least_error(dtype)});
   if (!problem.empty())
     tuning.notes.push_back("no float64 reference (" + problem + "): only choices with the default's bits are taken");
+  // With more time or memory more could be tried.
+  if (!problem.empty() && options.twin) tuning.is_complete = false;
   for (const auto& name : options.candidates)
     if (std::none_of(switches.begin(), switches.end(),
                      [&](const Switch& one) { return one.name == name.substr(0, name.find('=')); }))

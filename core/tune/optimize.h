@@ -42,7 +42,7 @@ struct OptimizeOptions {
   std::vector<std::string> candidates{};                          ///< see TunerOptions
   Switches switches = all_switches();
   /// Makes the twin of the run, such as by make_twin(). Collective.
-  /// Null, or if it throws an Error: there is no reference, and only choices with the default's bits are taken.
+  /// Null, or if it throws a ConfigError: there is no reference, and only choices with the default's bits are taken.
   std::function<Twin()> twin{};
   int most_threads = 0;           ///< that a rank's step may use, such as usable_cores(); 0: their number is given
   std::function<bool()> stops{};  ///< whether this rank was asked to stop; null: never

@@ -14,13 +14,14 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/memory.h"
 #include "core/comm/host_values.h"
 
 namespace trireme::tune {
 namespace {
 
 /// Elements are sketched in rows. The signs of a row are those of the row before, kShift further on.
-constexpr std::int64_t kRow = 16 * kSketch, kRowsAtOnce = 256, kShift = 4031;
+constexpr std::int64_t kRow = 16 * kSketch, kRowsAtOnce = 64, kShift = 4031;
 constexpr std::int64_t kSigns = std::int64_t{1} << 21;
 constexpr std::int64_t kFirsts =
     kSigns - kRowsAtOnce * kShift - kRow;  ///< places at which the signs of a tensor can begin
@@ -69,12 +70,14 @@ double norm_of(double squares) { return std::isfinite(squares) ? std::sqrt(squar
 Sketcher::Sketcher(std::map<std::string, std::size_t> block_of, std::size_t blocks)
     : block_of_(std::move(block_of)), blocks_(blocks) {
   constexpr std::uint64_t kSeed = 20'040'613;
+  const memory::OfHost not_the_run;
   signs_ = at::randint(0, 2, {kSigns}, at::make_generator<at::CPUGeneratorImpl>(kSeed), at::dtype(at::kDouble))
                .mul_(2)
                .sub_(1);
 }
 
 Sketch Sketcher::of(const std::vector<shard::Slice>& slices) const {
+  const memory::OfHost not_the_run;
   Sketch sketch{at::zeros({static_cast<std::int64_t>(blocks_), kSketch}, at::kDouble), 0};
   at::Tensor signs, sums;
   for (const auto& [placement, value] : slices) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <optional>
 #include <utility>
 
@@ -18,7 +19,7 @@ namespace {
 constexpr std::size_t kLeastPairs = 3;
 constexpr double kDifference = 0.01;  ///< relative; a smaller one does not matter
 constexpr int kMostRounds = 3;        ///< of TunerOptions::measured pairs, while their times do not part
-constexpr double kSlow = 2;           ///< times the default's time for its numbers: such a candidate is not measured
+constexpr double kSlow = 3;           ///< times the default's time: two such steps of a candidate are enough
 constexpr double kMemory = 1.05;      ///< times the default's peak that a candidate may need
 
 double quantile(std::vector<double> values, double q) {
@@ -72,7 +73,7 @@ struct Pairs {
   [[nodiscard]] bool second_is_faster() const {
     if (first.size() < kLeastPairs) return false;
     const auto found = gain();
-    return found.mean > kDifference;
+    return found.mean > 2 * kDifference || (found.mean > kDifference && found.mean > found.half_width);
   }
 };
 
@@ -95,7 +96,6 @@ class Descent {
                         "with it: only choices with the default's bits are taken",
                         tuning_.default_error));
     }
-    check_seconds_ = check.seconds;
     measure_default();
     for (std::size_t i = 0; i < switches_.size(); ++i)
       for (std::size_t choice = 1; choice < switches_[i]->choices.size(); ++choice) try_choice(i, choice);
@@ -109,10 +109,7 @@ class Descent {
     }
     for (std::size_t i = 0; i < switches_.size(); ++i)
       if (now_[i] > 0) tuning_.chosen.push_back(name_of(i, now_[i]));
-    const auto is_open = [](const Candidate& row) {
-      return row.verdict.find("the time is used up") != std::string::npos;
-    };
-    tuning_.is_complete = !stopped_ && std::none_of(tuning_.candidates.begin(), tuning_.candidates.end(), is_open);
+    tuning_.is_complete = !stopped_ && !is_cut_short_;
     return std::move(tuning_);
   }
 
@@ -183,6 +180,7 @@ class Descent {
     Candidate row{.name = name_of(i, choice)};
     if (!has_time_for(options_.warm + 2 * static_cast<int>(kLeastPairs) + 2)) {
       row.verdict = stopped_ ? "not tried: the run was asked to stop" : "not tried: the time is used up";
+      is_cut_short_ = is_cut_short_ || !way.changes_numbers || is_named(way);
       tuning_.candidates.push_back(std::move(row));
       return;
     }
@@ -192,17 +190,25 @@ class Descent {
     row.error = check.errors.largest();
     row.numbers = class_of(check, way);
     row.verdict = why_rejected(check, way, row.numbers);
-    if (row.verdict.empty() && check.seconds > kSlow * check_seconds_) {
-      row.verdict = "not faster";
-      row.gain = check_seconds_ / check.seconds;
-    } else if (row.verdict.empty() || way.changes_numbers) {
+    if (row.verdict.empty() || way.changes_numbers) {
       std::int64_t peak = 0;
-      for (int n = 2; n < std::max(options_.warm, 3); ++n) peak = std::max(peak, measured().peak);
-      if (row.verdict.empty() && static_cast<double>(peak) > kMemory * static_cast<double>(peak_))
+      double fastest = std::numeric_limits<double>::infinity();
+      const auto is_slow = [&] { return fastest > kSlow * tuning_.default_seconds; };
+      for (int n = 2; n < std::max(options_.warm, 3) || (is_slow() && n < 4); ++n) {
+        const auto step = measured();
+        peak = std::max(peak, step.peak);
+        fastest = std::min(fastest, step.seconds());
+      }
+      if (row.verdict.empty() && static_cast<double>(peak) > kMemory * static_cast<double>(peak_)) {
         row.verdict = fmt::format("rejected: it needs {:.0f} MiB, the default {:.0f}",
                                   static_cast<double>(peak) / (1 << 20), static_cast<double>(peak_) / (1 << 20));
+      } else if (is_slow()) {
+        row.seconds = row.low = row.high = fastest;
+        row.gain = tuning_.default_seconds / fastest;
+        if (row.verdict.empty()) row.verdict = "not faster";
+      }
     }
-    if (row.verdict.empty() || (way.changes_numbers && !row.verdict.starts_with("rejected"))) {
+    if (row.seconds == 0 && (row.verdict.empty() || (way.changes_numbers && !row.verdict.starts_with("rejected")))) {
       const auto pairs = in_turn([&] { select(i, before); }, [&] { select(i, choice); });
       row.seconds = quantile(pairs.second, 0.5);
       row.low = quantile(pairs.second, 0.1);
@@ -210,6 +216,7 @@ class Descent {
       row.gain = pairs.ratio();
       if (row.verdict.empty()) {
         row.chosen = pairs.second_is_faster();
+        is_cut_short_ = is_cut_short_ || pairs.first.size() < kLeastPairs;
         row.verdict = row.chosen                         ? "chosen"
                       : pairs.first.size() < kLeastPairs ? "not decided: the time is used up"
                                                          : "not faster";
@@ -238,11 +245,11 @@ class Descent {
   /// "": it is not.
   [[nodiscard]] std::string why_rejected(const TunedStep::Checked& check, const Choice& way,
                                          NumberClass numbers) const {
-    if (way.changes_numbers && !(check.errors.largest() < 1)) return "rejected: its numbers are not finite";
+    if (way.changes_numbers && !(check.errors.largest() < 1)) return "rejected: its numbers are far from float64";
     if (way.changes_numbers && !is_named(way)) return "other numbers; name it in optimize.candidates to allow it";
     if (numbers == NumberClass::wrong)
       return has_reference_ ? "rejected: " + bound_->exceeded_by(check.errors)
-                            : "rejected: other bits, and there is no float64 reference";
+                            : "rejected: other bits, and no float64 reference to judge them by";
     return "";
   }
   [[nodiscard]] bool is_named(const Choice& way) const {
@@ -266,6 +273,7 @@ class Descent {
         tuning_.same_bits = tuning_.same_bits && row.numbers == NumberClass::same_bits;
       }
     const auto pairs = in_turn([this] { select_all(false); }, [this] { select_all(true); });
+    is_cut_short_ = is_cut_short_ || pairs.first.size() < kLeastPairs;
     if (pairs.first.size() < kLeastPairs) return;
     tuning_.gain = pairs.ratio();
     if (pairs.second_is_faster()) return;
@@ -282,9 +290,9 @@ class Descent {
   std::vector<const Switch*> switches_;
   std::vector<std::size_t> now_;  ///< the choice of each switch
   std::optional<ErrorBound> bound_;
-  bool has_reference_ = false, stopped_ = false;
+  bool has_reference_ = false, stopped_ = false, is_cut_short_ = false;
   std::int64_t peak_ = 0;
-  double used_, check_seconds_ = 0;
+  double used_;
   Tuning tuning_;
 };
 

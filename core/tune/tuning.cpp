@@ -87,6 +87,7 @@ nlohmann::json Tuning::json() const {
           {"same_bits", same_bits},
           {"seconds", seconds},
           {"not_tuned", not_tuned},
+          {"complete", is_complete},
           {"notes", notes}};
 }
 
@@ -109,6 +110,7 @@ Tuning Tuning::from_json(const nlohmann::json& stored) {
   stored.at("same_bits").get_to(out.same_bits);
   stored.at("seconds").get_to(out.seconds);
   stored.at("not_tuned").get_to(out.not_tuned);
+  stored.at("complete").get_to(out.is_complete);
   stored.at("notes").get_to(out.notes);
   return out;
 }

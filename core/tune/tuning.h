@@ -37,7 +37,7 @@ struct Tuning {
   bool same_bits = true;              ///< of what was chosen
   double seconds = 0;                 ///< that tuning took
   std::string not_tuned{};            ///< why nothing was tried; "": it was
-  bool is_complete = true;            ///< the time was enough for all candidates
+  bool is_complete = true;            ///< there was time, and memory for the reference, for all candidates
   bool stopped = false;               ///< the user wants the run to stop: nothing is chosen
   std::string source{};               ///< "the cache", "this run's folder"; "": measured now
   std::vector<std::string> notes{};   ///< for the user: "no float64 reference, because ..."

@@ -9,12 +9,11 @@ namespace {
 
 const char* const kTrain = "epochs = 2\nglobal_batch = 8\n";
 
-/// A run whose caches are in its folder. Of its switches, only those between kernels are tried: which number of threads
-/// is the fastest depends on what else the machine does.
+/// A run whose caches are in its folder.
 struct TunedRun : SmallRun {
   TunedRun() : SmallRun(kLeaves, kTrain) {}
   [[nodiscard]] ProcessOptions options() const {
-    return {.environment = {"XDG_CACHE_HOME=" + folder.path() + "/cache"}};
+    return {.environment = {"XDG_CACHE_HOME=" + folder.path() + "/cache"}, .time_limit = 200};
   }
   [[nodiscard]] ProcessResult tune(const Arguments& more = {}) const {
     Arguments arguments{TRIREME_COMMAND, "tune", config};
@@ -59,7 +58,7 @@ TEST(Tune, PrintsJson) {
   const auto& candidate = tuning.at("candidates")[0];
   EXPECT_EQ(candidate.at("name"), "norms=fused");
   EXPECT_NE(candidate.at("numbers"), "wrong");
-  EXPECT_GT(candidate.at("step_s"), 0);
+  EXPECT_FALSE(candidate.at("verdict").get<std::string>().empty());
   EXPECT_TRUE(tuning.at("notes").empty()) << result.out;
 }
 

@@ -130,7 +130,7 @@ TEST(Tuner, TakesOnlySameBitsWithoutAReference) {
   const auto tuning = tune(step, step.switches, {});
   EXPECT_EQ(tuning.chosen, std::vector<std::string>{"same=1"});
   EXPECT_TRUE(tuning.same_bits);
-  EXPECT_EQ(row(tuning, "rounds=1").verdict, "rejected: other bits, and there is no float64 reference");
+  EXPECT_EQ(row(tuning, "rounds=1").verdict, "rejected: other bits, and no float64 reference to judge them by");
 }
 
 TEST(Tuner, KeepsItsBudget) {
