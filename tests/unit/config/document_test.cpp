@@ -43,8 +43,8 @@ TEST(Explain, ShowsAnOptionASectionOrTheNearestName) {
             "--explain train.micro_bacth: no such option; did you mean \"train.micro_batch\"?");
   EXPECT_EQ(
       tests::message_of([&] { explain(all, "zzzzzz"); }),
-      "--explain zzzzzz: no such option (sections: run, model, lora, data, train, optimizer, schedule, comm, parallel, "
-      "plugin.fast)")
+      "--explain zzzzzz: no such option (sections: run, model, lora, data, train, optimizer, schedule, optimize, comm, "
+      "parallel, plugin.fast)")
       << "each section is listed once";
 }
 

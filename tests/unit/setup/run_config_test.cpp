@@ -180,8 +180,8 @@ TEST(RunConfig, ReadsGroupsOfParameters) {
 TEST(RunConfig, SaysWhichSectionOrKeyIsWrong) {
   const std::vector<std::pair<std::string, std::string>> cases{
       {"[trian]\nepochs = 1\n",
-       "a.toml:1:2: no section [trian] (known: run, model, lora, data, train, optimizer, schedule, comm, parallel, "
-       "plugin); "
+       "a.toml:1:2: no section [trian] (known: run, model, lora, data, train, optimizer, schedule, optimize, comm, "
+       "parallel, plugin); "
        "did "
        "you "
        "mean \"train\"?"},
