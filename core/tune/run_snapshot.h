@@ -20,8 +20,6 @@ class RunSnapshot {
   /// Whether the twin divides its tensors among the ranks as the run does.
   [[nodiscard]] bool fits(Boosted& twin) const;
 
-  [[nodiscard]] const std::vector<shard::Slice>& weights() const { return weights_; }
-
  private:
   void write_to(Boosted& run, bool scaler) const;
 

@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -96,14 +97,9 @@ Sketch Sketcher::of(const std::vector<shard::Slice>& slices) const {
       const auto size = rows > 0 ? rows * kRow : flat.numel() - begin;
       const auto part = flat.narrow(0, begin, size);
       sketch.digest = sketch.digest * 0x9E3779B97F4A7C15ULL + digest_of(part);
-      if (rows > 0) {
-        const auto of_rows = signs.as_strided({rows, kRow}, {kShift, 1}, first);
-        sum.add_((part.view({rows, kRow}) * of_rows).view({-1, kSketch}).sum(0));
-      } else {
-        auto row = at::zeros({kRow}, signs.options());
-        row.narrow(0, 0, size).copy_(part);
-        sum.add_((row * signs.narrow(0, first, kRow)).view({-1, kSketch}).sum(0));
-      }
+      const auto whole = rows > 0 ? part : at::constant_pad_nd(part, {0, kRow - size});
+      const auto of_rows = signs.as_strided({std::max<std::int64_t>(rows, 1), kRow}, {kShift, 1}, first);
+      sum.add_((whole.view({-1, kRow}) * of_rows).view({-1, kSketch}).sum(0));
       first = (first + 7919) % kFirsts;
       begin += size;
     }

@@ -32,7 +32,6 @@ class Sketcher {
  public:
   Sketcher(std::map<std::string, std::size_t> block_of, std::size_t blocks);
   [[nodiscard]] Sketch of(const std::vector<shard::Slice>& slices) const;
-  [[nodiscard]] std::size_t blocks() const { return blocks_; }
 
  private:
   std::map<std::string, std::size_t> block_of_;
@@ -75,7 +74,6 @@ class ErrorBound {
   /// "" when the errors are within; else the first place that is not: "block 3: the error of its gradient is 4.2e-02,
   /// 1.1e-06 by the default".
   [[nodiscard]] std::string exceeded_by(const StepErrors& errors) const;
-  [[nodiscard]] const StepErrors& of_default() const { return of_default_; }
 
  private:
   StepErrors of_default_;

@@ -22,6 +22,10 @@ constexpr int kMostRounds = 3;        ///< of TunerOptions::measured pairs, whil
 constexpr double kSlow = 3;           ///< times the default's time: two such steps of a candidate are enough
 constexpr double kMemory = 1.05;      ///< times the default's peak that a candidate may need
 
+bool is_one_of(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
 double quantile(std::vector<double> values, double q) {
   if (values.empty()) return 0;
   std::sort(values.begin(), values.end());
@@ -180,7 +184,7 @@ class Descent {
     Candidate row{.name = name_of(i, choice)};
     if (!has_time_for(options_.warm + 2 * static_cast<int>(kLeastPairs) + 2)) {
       row.verdict = stopped_ ? "not tried: the run was asked to stop" : "not tried: the time is used up";
-      is_cut_short_ = is_cut_short_ || !way.changes_numbers || is_named(way);
+      is_cut_short_ = is_cut_short_ || !way.changes_numbers || is_named(i, choice);
       tuning_.candidates.push_back(std::move(row));
       return;
     }
@@ -189,7 +193,7 @@ class Descent {
     const auto check = checked();
     row.error = check.errors.largest();
     row.numbers = class_of(check, way);
-    row.verdict = why_rejected(check, way, row.numbers);
+    row.verdict = why_rejected(check, i, choice, row.numbers);
     if (row.verdict.empty() || way.changes_numbers) {
       std::int64_t peak = 0;
       double fastest = std::numeric_limits<double>::infinity();
@@ -243,25 +247,18 @@ class Descent {
   }
 
   /// "": it is not.
-  [[nodiscard]] std::string why_rejected(const TunedStep::Checked& check, const Choice& way,
+  [[nodiscard]] std::string why_rejected(const TunedStep::Checked& check, std::size_t i, std::size_t choice,
                                          NumberClass numbers) const {
-    if (way.changes_numbers && !(check.errors.largest() < 1)) return "rejected: its numbers are far from float64";
-    if (way.changes_numbers && !is_named(way)) return "other numbers; name it in optimize.candidates to allow it";
+    const bool changes_numbers = switches_[i]->choices[choice].changes_numbers;
+    if (changes_numbers && !(check.errors.largest() < 1)) return "rejected: its numbers are far from float64";
+    if (changes_numbers && !is_named(i, choice)) return "other numbers; name it in optimize.candidates to allow it";
     if (numbers == NumberClass::wrong)
       return has_reference_ ? "rejected: " + bound_->exceeded_by(check.errors)
                             : "rejected: other bits, and no float64 reference to judge them by";
     return "";
   }
-  [[nodiscard]] bool is_named(const Choice& way) const {
-    for (const auto* one : switches_)
-      for (const auto& choice : one->choices)
-        if (&choice == &way) {
-          const auto& names = options_.candidates;
-          return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
-            return name == one->name || name == one->name + "=" + choice.name;
-          });
-        }
-    return false;
+  [[nodiscard]] bool is_named(std::size_t i, std::size_t choice) const {
+    return is_one_of(options_.candidates, switches_[i]->name) || is_one_of(options_.candidates, name_of(i, choice));
   }
 
   /// The default and all that was chosen, in turn: what was chosen goes if it does not gain together.
@@ -300,21 +297,19 @@ class Descent {
 
 std::vector<Switch> wanted(std::vector<Switch> switches, const std::vector<std::string>& candidates) {
   if (candidates.empty()) return switches;
-  const auto is_wanted = [&](const std::string& name) {
-    return std::find(candidates.begin(), candidates.end(), name) != candidates.end();
-  };
   std::vector<Switch> out;
   for (auto& one : switches) {
     std::vector<std::string> names;
     for (const auto& choice : one.choices) names.push_back(one.name + "=" + choice.name);
     for (const auto& candidate : candidates)
-      if (candidate.starts_with(one.name + "=") && std::find(names.begin(), names.end(), candidate) == names.end())
+      if (candidate.starts_with(one.name + "=") && !is_one_of(names, candidate))
         throw ConfigError(
             fmt::format("optimize.candidates: \"{}\" is no choice here (there are: {})", candidate, text::join(names)));
-    if (!is_wanted(one.name))
-      one.choices.erase(std::remove_if(one.choices.begin() + 1, one.choices.end(),
-                                       [&](const Choice& choice) { return !is_wanted(one.name + "=" + choice.name); }),
-                        one.choices.end());
+    if (!is_one_of(candidates, one.name))
+      one.choices.erase(
+          std::remove_if(one.choices.begin() + 1, one.choices.end(),
+                         [&](const Choice& choice) { return !is_one_of(candidates, one.name + "=" + choice.name); }),
+          one.choices.end());
     if (one.choices.size() > 1) out.push_back(std::move(one));
   }
   return out;
