@@ -26,11 +26,13 @@
 namespace trireme::tune {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 constexpr std::size_t kProbes = 2;        ///< steps whose numbers are compared
 constexpr double kPartOfReference = 0.5;  ///< of the time for tuning
 
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+double now(const OptimizeOptions& options) {
+  return options.clock ? options.clock()
+                       : std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 void wait_for(c10::Device device) {
   if (device.is_cuda()) c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
@@ -80,36 +82,36 @@ class BoostedStep final : public TunedStep {
 
   /// Takes the reference from the twin, which is then gone. Returns why there is none; "": there is one.
   std::string make_reference() {
-    const auto begin = Clock::now();
+    const auto begin = now(options_);
     auto problem = options_.twin ? "" : std::string("no twin was given");
     if (problem.empty() && !comm::every_rank(world_.group(), has_memory_for_twin()))
       problem = "there is too little memory for it";
     if (problem.empty()) problem = compute_reference();
     if (!problem.empty()) reference_.clear();
-    reference_seconds_ = agreed(seconds_since(begin));
+    reference_seconds_ = agreed(now(options_) - begin);
     return problem;
   }
 
   Measured run() override {
     memory::Meter meter(world_.device(), world_.ranks_per_device());
     meter.reset();
-    const auto begin = Clock::now();
+    const auto begin = now(options_);
     run_.forward_backward(batch_);
     wait_for(world_.device());
-    const double passes = seconds_since(begin);
+    const double passes = now(options_) - begin;
     run_.optimizer->step(1e-6 * lr(0));  // so that many steps of one batch do not diverge
     run_.optimizer->zero_grad();
     wait_for(world_.device());
     const auto most = comm::reduce_values(
         world_.group(),
-        std::vector{passes, seconds_since(begin), static_cast<double>(meter.peak()), asked_to_stop() ? 1.0 : 0.0},
+        std::vector{passes, now(options_) - begin, static_cast<double>(meter.peak()), asked_to_stop() ? 1.0 : 0.0},
         comm::ReduceOp::max);
     stops_ = stops_ || most[3] > 0;
     return {.passes = most[0], .update = std::max(0.0, most[1] - most[0]), .peak = static_cast<std::int64_t>(most[2])};
   }
 
   Checked check() override {
-    const auto begin = Clock::now();
+    const auto begin = now(options_);
     std::vector<StepNumbers> numbers;
     for (std::size_t probe = 0; probe < kProbes; ++probe) {
       before_.restore(run_);
@@ -122,7 +124,7 @@ class BoostedStep final : public TunedStep {
     checked.same_bits = comm::every_rank(world_.group(), same);
     if (!reference_.empty()) checked.errors = errors_of(numbers, reference_, &world_.group());
     stops_ = comm::any_rank(world_.group(), stops_ || asked_to_stop());
-    checked.seconds = agreed(seconds_since(begin));
+    checked.seconds = agreed(now(options_) - begin);
     return checked;
   }
   bool stops() override { return stops_; }
@@ -168,11 +170,11 @@ class BoostedStep final : public TunedStep {
   }
   std::string numbers_of_twin(Boosted& twin) {
     for (std::size_t probe = 0; probe < kProbes; ++probe) {
-      const auto begin = Clock::now();
+      const auto begin = now(options_);
       before_.copy_to(twin);
       reference_.push_back(numbers_of(twin, in_float64(probe_of(batch_, probe)), probe));
       const double budget = std::min(options_.budget_s, options_.budget_steps * step_seconds_);
-      if (kProbes * agreed(seconds_since(begin)) > kPartOfReference * budget) return "its steps would take too long";
+      if (kProbes * agreed(now(options_) - begin) > kPartOfReference * budget) return "its steps would take too long";
     }
     return "";
   }
@@ -182,9 +184,9 @@ class BoostedStep final : public TunedStep {
     numbers_of(run_, batch_, 0);  // the first step also sets up
     memory::Meter meter(world_.device(), world_.ranks_per_device());
     meter.reset();
-    const auto begin = Clock::now();
+    const auto begin = now(options_);
     numbers_of(run_, batch_, 0);
-    step_seconds_ = agreed(seconds_since(begin));
+    step_seconds_ = agreed(now(options_) - begin);
     const auto& precision = run_.booster->options().train.precision;
     const double factor = precision == "fp64" ? 1 : precision == "fp32" || precision == "tf32" ? 2 : 4;
     const double needed = factor * static_cast<double>(meter.peak());
@@ -242,10 +244,10 @@ class ModuleStep final : public TunedStep {
   Measured run() override {
     memory::Meter meter(device_);
     meter.reset();
-    const auto begin = Clock::now();
+    const auto begin = now(options_);
     passes(inputs_);
     wait_for(device_);
-    const double seconds = seconds_since(begin);
+    const double seconds = now(options_) - begin;
     drop_gradients();
     stops_ = most(stops_ || (options_.stops && options_.stops()) ? 1 : 0) > 0;
     return {.passes = most(seconds), .peak = static_cast<std::int64_t>(most(static_cast<double>(meter.peak())))};
@@ -253,13 +255,13 @@ class ModuleStep final : public TunedStep {
   bool stops() override { return stops_; }
 
   Checked check() override {
-    const auto begin = Clock::now();
+    const auto begin = now(options_);
     restore();
     const std::vector numbers{numbers_of(inputs_)};
     if (of_default_.empty()) of_default_ = numbers;
     return {.same_bits = most(numbers.front().same_bits(of_default_.front()) ? 0 : 1) == 0,
             .errors = reference_.empty() ? StepErrors() : errors_of(numbers, reference_, options_.ranks),
-            .seconds = most(seconds_since(begin))};
+            .seconds = most(now(options_) - begin)};
   }
 
   void restore() {
@@ -389,7 +391,7 @@ Tuning optimize(Boosted& run, const data::StepBatch& batch, const OptimizeOption
   const nn::GeneratorStateGuard generators(world.device());
   const memory::PeakUndo peak(world.device());
   BoostedStep step(run, batch, options);
-  const auto begin = Clock::now();
+  const auto begin = now(options);
   const auto problem = step.make_reference();
   const auto dtype = Precision::parse(run.booster->options().train.precision).parameters;
   auto tuning = tune(step, switches,
@@ -407,7 +409,7 @@ Tuning optimize(Boosted& run, const data::StepBatch& batch, const OptimizeOption
                      [&](const Switch& one) { return one.name == name.substr(0, name.find('=')); }))
       tuning.notes.push_back(fmt::format("this run has no switch \"{}\" here", name.substr(0, name.find('='))));
   step.restore();
-  tuning.seconds = seconds_since(begin);
+  tuning.seconds = now(options) - begin;
   world.comm_stats().set_totals(sent);
   return tuning;
 }

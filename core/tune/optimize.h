@@ -44,8 +44,9 @@ struct OptimizeOptions {
   /// Makes the twin of the run, such as by make_twin(). Collective.
   /// Null, or if it throws a ConfigError: there is no reference, and only choices with the default's bits are taken.
   std::function<Twin()> twin{};
-  int most_threads = 0;           ///< that a rank's step may use, such as usable_cores(); 0: their number is given
-  std::function<bool()> stops{};  ///< whether this rank was asked to stop; null: never
+  int most_threads = 0;             ///< that a rank's step may use, such as usable_cores(); 0: their number is given
+  std::function<bool()> stops{};    ///< whether this rank was asked to stop; null: never
+  std::function<double()> clock{};  ///< seconds from any begin; null: the steady clock
   /// For a program's own step: the ranks that train together, which then choose alike. Null: this process is alone.
   const comm::Group* ranks = nullptr;
 };

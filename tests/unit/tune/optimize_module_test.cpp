@@ -4,17 +4,14 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
-#include <chrono>
-#include <thread>
-
 #include "core/base/error.h"
 #include "core/tune/optimize.h"
 
 namespace trireme::tune {
 namespace {
 
-/// Switches of the test alone: `slow` waits in the default and is otherwise the same; `wrong` halves the loss, and is
-/// as fast as the other choice of `slow`.
+/// Switches of the test alone: `slow` takes longer in the default and is otherwise the same; `wrong` halves the loss,
+/// and is as fast as the other choice of `slow`.
 struct Planted {
   bool waits = true, halves = false;
   Switches switches{"switch"};
@@ -41,11 +38,13 @@ TEST(OptimizeModule, ChoosesTheFastestAndLeavesTheModuleAsItWas) {
   const auto expected = at::randn({3});
   at::manual_seed(4);
   Planted planted;
+  double seconds = 0;
   const auto loss = [&](const std::vector<at::Tensor>& inputs) {
-    if (planted.waits && !planted.halves) std::this_thread::sleep_for(std::chrono::milliseconds(4));
+    seconds += planted.waits && !planted.halves ? 4 : 1;
     return net->forward(inputs[0]).square().mean() * (planted.halves ? 0.5 : 1);
   };
-  const auto tuning = optimize(*net, {x}, loss, {.switches = planted.switches});
+  const auto tuning =
+      optimize(*net, {x}, loss, {.budget_s = 1e9, .switches = planted.switches, .clock = [&] { return seconds; }});
   EXPECT_EQ(tuning.chosen, std::vector<std::string>{"slow=does not"}) << tuning.table();
   EXPECT_TRUE(tuning.same_bits);
   ASSERT_EQ(tuning.candidates.size(), 2U);
