@@ -10,11 +10,13 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <string>
 #include <utility>
 
+#include "apps/worker/ranks.h"
 #include "core/base/clock.h"
 #include "core/base/cores.h"
 #include "core/base/error.h"
@@ -142,6 +144,30 @@ void tune_process(const train::RunConfig& config, const LaunchInfo& info) {
     at::set_num_threads(beside_gpu(config) ? std::max(1, cores_of_rank(info.local_size)) : 1);
   else if (std::getenv("OMP_NUM_THREADS") == nullptr)
     at::set_num_threads(std::min(at::get_num_threads(), usable_cores()));  // OpenMP knows no CPU quota
+}
+
+int run_on_training(const std::function<train::RunConfig()>& load,
+                    const std::function<void(comm::World&, train::RunSetup)>& body) {
+  std::optional<train::RunConfig> config;
+  std::optional<train::RunSetup> setup;
+  const auto prepare = [&](const LaunchInfo& info) {
+    setup = train::prepare_training(*std::move(config), info, Log(info.rank));
+  };
+  return run_on_ranks(
+      [&](const LaunchInfo& info) {
+        config = load();
+        const auto options = world_options(*config);
+        tune_process(*config, info);
+        if (!plan::is_auto(*config)) prepare(info);
+        return options;
+      },
+      [&](comm::World& world) {
+        if (!setup) {
+          config = plan::with_auto_layout(*config, world, Log(world.rank())).config;
+          prepare(world.info());
+        }
+        body(world, std::move(*setup));
+      });
 }
 
 double process_begin() {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "core/comm/world.h"
@@ -13,6 +14,11 @@ comm::WorldOptions world_options(const train::RunConfig& config);
 /// Sets this rank's number of compute threads, the limit on its tensors, and allocator options that keep the memory of
 /// activations from step to step.
 void tune_process(const train::RunConfig& config, const LaunchInfo& info);
+
+/// Runs a command on every rank with a training that each prepares: before the ranks connect, or after it where the
+/// plan has still to choose the layout. Returns the exit code.
+int run_on_training(const std::function<train::RunConfig()>& load,
+                    const std::function<void(comm::World&, train::RunSetup)>& body);
 
 /// When this process began, Unix seconds, to a hundredth of a second; now, where the system does not tell.
 double process_begin();

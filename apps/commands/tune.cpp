@@ -3,16 +3,12 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "apps/commands/commands.h"
 #include "apps/commands/load_config.h"
 #include "apps/commands/process.h"
 #include "apps/report.h"
-#include "apps/worker/ranks.h"
 #include "core/base/json_text.h"
-#include "core/base/log.h"
-#include "core/plan/auto_layout.h"
 #include "core/setup/run_setup.h"
 #include "core/train/run_tuning.h"
 #include "core/train/stop.h"
@@ -33,28 +29,15 @@ std::string shown(const tune::Tuning& tuning) {
 
 int run(const TuneCommand& command) {
   int stopped = 0;
-  std::optional<train::RunConfig> config;
-  std::optional<train::RunSetup> setup;
-  const auto prepare = [&](const LaunchInfo& info) {
-    setup = train::prepare_training(*std::move(config), info, Log(info.rank));
-  };
-  const int failed = run_on_ranks(
-      [&](const LaunchInfo& info) {
+  const int failed = run_on_training(
+      [&] {
         auto set = command.set;
         set.insert(set.end(), {"optimize.tune=\"always\"", "optimize.choices=[]"});
-        config = load_config(command.config, set);
-        const auto options = world_options(*config);
-        tune_process(*config, info);
-        if (!plan::is_auto(*config)) prepare(info);
-        return options;
+        return load_config(command.config, set);
       },
-      [&](comm::World& world) {
-        if (!setup) {
-          config = plan::with_auto_layout(*config, world, Log(world.rank())).config;
-          prepare(world.info());
-        }
-        check_same_settings(world, "tune", *setup);
-        const auto tuning = train::tune_alone(std::move(*setup), world);
+      [&](comm::World& world, train::RunSetup setup) {
+        check_same_settings(world, "tune", setup);
+        const auto tuning = train::tune_alone(std::move(setup), world);
         if (tuning.stopped)
           stopped = 128 + std::max(1, train::StopSignals::received());
         else if (world.rank() == 0)
