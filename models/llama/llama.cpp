@@ -60,13 +60,14 @@ class DecoderLayer : public nn::Block {
   Tensors forward(Tensors inputs, const Context& context) override {
     const auto& x = inputs.at(0);
     const auto mixed = attention_->forward(norm_before_->forward(x, context), context);
-    const auto h = x + out_->forward(mixed, context);
-    return {h + down_->forward(gated_->forward(norm_after_->forward(h, context), context), context)};
+    const auto [h, normed] = norm_after_->of_sum(x, out_->forward(mixed, context), context);
+    return {h + down_->forward(gated_->forward(normed, context), context)};
   }
 
  private:
   std::shared_ptr<nn::SelfAttention> attention_;
-  std::shared_ptr<nn::Unary> out_, gated_, down_, norm_before_, norm_after_;
+  std::shared_ptr<nn::Unary> out_, gated_, down_, norm_before_;
+  std::shared_ptr<nn::RmsNorm> norm_after_;
 };
 
 class Llama : public Decoder {

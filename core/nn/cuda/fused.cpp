@@ -8,34 +8,15 @@
 #include <ATen/ops/native_layer_norm_backward.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAGuard.h>
-#include <c10/cuda/CUDAStream.h>
-
-#include <optional>
 
 #include "core/nn/cuda/fused_kernels.h"
+#include "core/nn/cuda/kernel_calls.h"
 
 namespace trireme::nn {
 namespace {
 
-/// Unset for a dtype that the kernels do not support.
-std::optional<DType> dtype_of(const at::Tensor& x) {
-  switch (x.scalar_type()) {
-    case at::kFloat:
-      return DType::f32;
-    case at::kDouble:
-      return DType::f64;
-    case at::kHalf:
-      return DType::f16;
-    case at::kBFloat16:
-      return DType::bf16;
-    default:
-      return std::nullopt;
-  }
-}
-
 const void* data(const at::Tensor& x) { return x.defined() ? x.const_data_ptr() : nullptr; }
 const bool* bits(const at::Tensor& mask) { return mask.defined() ? mask.const_data_ptr<bool>() : nullptr; }
-cudaStream_t stream() { return c10::cuda::getCurrentCUDAStream(); }
 
 at::Tensor biased_gelu(at::Tensor& x, const at::Tensor& bias) {
   const auto type = dtype_of(x);

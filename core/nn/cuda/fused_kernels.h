@@ -1,7 +1,7 @@
-// The kernels of the fused steps on a GPU (core/nn/layers/fused.h). No LibTorch header is included, because nvcc
-// compiles those slowly. All tensors are dense, on the device and of one dtype, except means and reciprocal deviations:
-// those are float, or double for double. Sums are accumulated in the same type. Each function returns the status of the
-// launch.
+// The kernels of the fused steps on a GPU (core/nn/layers/fused.h, gated_step.h). No LibTorch header is included,
+// because nvcc compiles those slowly. All tensors are dense, on the device and of one dtype, except means and
+// reciprocal deviations: those are float, or double for double. Sums are accumulated in the same type. Each function
+// returns the status of the launch.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -42,5 +42,14 @@ struct AddNormGradients {
 };
 cudaError_t add_norm_backward_on_gpu(DType type, const AddNormGradients& tensors, const NormShape& shape,
                                      cudaStream_t stream);
+
+/// out = silu(gate) * up.
+cudaError_t gate_on_gpu(DType type, const void* gate, const void* up, void* out, std::int64_t count,
+                        cudaStream_t stream);
+struct GateGradients {
+  const void *gradient, *gate, *up;
+  void *of_gate, *of_up;
+};
+cudaError_t gate_backward_on_gpu(DType type, const GateGradients& tensors, std::int64_t count, cudaStream_t stream);
 
 }  // namespace trireme::nn

@@ -52,6 +52,44 @@ __global__ void bias_gelu_backward(const T* gradient, const T* x, const T* bias,
   });
 }
 
+template <class W>
+__device__ W sigmoid(W x) {
+  return 1 / (1 + exp(-x));
+}
+
+template <class T, int kCount>
+__global__ void gate(const T* gate, const T* up, T* out, std::int64_t count) {
+  each_pack<kCount>(1, count, [&](std::int64_t i, std::int64_t) {
+    const auto x = load<kCount>(gate + i), beside = load<kCount>(up + i);
+    Pack<T, kCount> product;
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+      const wide_t<T> y = widened(x.at(k));
+      product.set(k, narrowed<T>(y * sigmoid(y) * widened(beside.at(k))));
+    }
+    store<kCount>(out + i, product);
+  });
+}
+
+// silu'(y) = s + y s (1 - s), with s = sigmoid(y).
+template <class T, int kCount>
+__global__ void gate_backward(GateGradients t, std::int64_t count) {
+  each_pack<kCount>(1, count, [&](std::int64_t i, std::int64_t) {
+    const auto incoming = load<kCount>(static_cast<const T*>(t.gradient) + i);
+    const auto x = load<kCount>(static_cast<const T*>(t.gate) + i),
+               beside = load<kCount>(static_cast<const T*>(t.up) + i);
+    Pack<T, kCount> of_gate, of_up;
+#pragma unroll
+    for (int k = 0; k < kCount; ++k) {
+      const wide_t<T> g = widened(incoming.at(k)), y = widened(x.at(k)), s = sigmoid(y);
+      of_gate.set(k, narrowed<T>(g * widened(beside.at(k)) * (s + y * s * (1 - s))));
+      of_up.set(k, narrowed<T>(g * y * s));
+    }
+    store<kCount>(static_cast<T*>(t.of_gate) + i, of_gate);
+    store<kCount>(static_cast<T*>(t.of_up) + i, of_up);
+  });
+}
+
 template <class T, int kCount>
 __global__ void masked_add(TermPointers<T> terms, wide_t<T> scale, T* out, std::int64_t count) {
   const auto step = static_cast<std::int64_t>(gridDim.x) * blockDim.x * kCount;
@@ -109,6 +147,27 @@ cudaError_t masked_add_on_gpu(DType type, const void* x, const bool* mask, doubl
     launch(masked_add<T, kCount>, blocks_for((count / kCount + kThreads - 1) / kThreads), kThreads, stream,
            TermPointers<T>{static_cast<const T*>(x), mask, static_cast<const T*>(residual)},
            static_cast<wide_t<T>>(scale), static_cast<T*>(out), count);
+  });
+}
+
+cudaError_t gate_on_gpu(DType type, const void* of, const void* up, void* out, std::int64_t count,
+                        cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  return with_type(type, count, {of, up, out}, nullptr, [&](auto zero, auto pack) {
+    using T = decltype(zero);
+    constexpr int kCount = decltype(pack)::value;
+    launch(gate<T, kCount>, blocks_for((count / kCount + kThreads - 1) / kThreads), kThreads, stream,
+           static_cast<const T*>(of), static_cast<const T*>(up), static_cast<T*>(out), count);
+  });
+}
+
+cudaError_t gate_backward_on_gpu(DType type, const GateGradients& t, std::int64_t count, cudaStream_t stream) {
+  if (count == 0) return cudaSuccess;
+  return with_type(type, count, {t.gradient, t.gate, t.up, t.of_gate, t.of_up}, nullptr, [&](auto zero, auto pack) {
+    using T = decltype(zero);
+    constexpr int kCount = decltype(pack)::value;
+    launch(gate_backward<T, kCount>, blocks_for((count / kCount + kThreads - 1) / kThreads), kThreads, stream, t,
+           count);
   });
 }
 

@@ -29,6 +29,9 @@ class GatedLinear : public Unary {
   /// Without those of children that a model has added.
   [[nodiscard]] std::vector<at::Tensor> forward_parameters() const override { return projections.parameters(); }
   at::Tensor compute(const at::Tensor& x, const Context& context) override;
+
+ private:
+  Activation activation_;
 };
 
 }  // namespace trireme::nn

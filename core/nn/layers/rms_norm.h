@@ -2,6 +2,8 @@
 // Normalization", 2019.
 #pragma once
 
+#include <array>
+
 #include "core/nn/layer.h"
 
 namespace trireme::nn {
@@ -10,11 +12,16 @@ namespace trireme::nn {
 class RmsNorm : public Unary {
  public:
   RmsNorm(std::int64_t size, double eps);
+  /// {residual + x, the norm of that}, in one step if both have one shape.
+  std::array<at::Tensor, 2> of_sum(const at::Tensor& residual, const at::Tensor& x, const Context& context);
 
  protected:
   at::Tensor compute(const at::Tensor& x, const Context& context) override;
 
  private:
+  /// @throws UsageError when x has another number of features
+  void check(const at::Tensor& x) const;
+
   double eps_;
   at::Tensor weight_;
 };

@@ -7,13 +7,36 @@
 #include <ATen/ops/cos.h>
 #include <ATen/ops/promote_types.h>
 #include <ATen/ops/sin.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/nn/layers/rotary_step.h"
 
 namespace trireme::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// The rotation as one node of the autograd graph, which keeps the angles alone.
+struct ApplyRotary : torch::autograd::Function<ApplyRotary> {
+  static variable_list forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& cos,
+                               const at::Tensor& sin) {
+    ctx->save_for_backward({cos, sin});
+    auto [rotated_q, rotated_k] = nn::rotate(q, k, cos, sin, /*back=*/false);
+    return {std::move(rotated_q), std::move(rotated_k)};
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
+    const auto saved = ctx->get_saved_variables();
+    auto [of_q, of_k] = nn::rotate(grads[0], grads[1], saved[0], saved[1], /*back=*/true);
+    return {std::move(of_q), std::move(of_k), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
 
 Rotary::Rotary(Options options) : options_(std::move(options)) {
   if (options_.head_size < 2 || options_.head_size % 2 != 0)
@@ -52,11 +75,16 @@ Rotary::Angles Rotary::angles(const at::Tensor& x, std::int64_t first, const Con
   return last_.angles;
 }
 
-at::Tensor Rotary::rotate(const at::Tensor& x, const Angles& angles) {
-  const auto cos = angles.cos.narrow(-2, 0, x.size(2)), sin = angles.sin.narrow(-2, 0, x.size(2));
-  const auto half = x.size(3) / 2;
-  const auto turned = at::cat({-x.narrow(3, half, half), x.narrow(3, 0, half)}, 3);
-  return x * cos + turned * sin;
+std::array<at::Tensor, 2> Rotary::rotate(const at::Tensor& q, const at::Tensor& k, const Angles& angles) {
+  TRIREME_CHECK(angles.cos.size(-2) >= std::max(q.size(2), k.size(2)), "{} angles for {} queries and {} keys",
+                angles.cos.size(-2), q.size(2), k.size(2));
+  const auto samples = angles.cos.dim() == 4 ? angles.cos.size(0) : q.size(0);
+  TRIREME_CHECK(q.size(0) == samples && k.size(0) == samples && q.scalar_type() == k.scalar_type() &&
+                    k.scalar_type() == angles.cos.scalar_type(),
+                "queries of {} samples, keys of {} and angles of {}, or their dtypes, do not go together", q.size(0),
+                k.size(0), samples);
+  auto made = ApplyRotary::apply(q, k, angles.cos, angles.sin);
+  return {std::move(made[0]), std::move(made[1])};
 }
 
 }  // namespace trireme::nn

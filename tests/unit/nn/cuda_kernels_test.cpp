@@ -15,6 +15,7 @@
 #include <cmath>
 #include <limits>
 
+#include "core/nn/layers/gated_step.h"
 #include "tests/unit/nn/host_cuda.h"
 //
 #include "core/nn/cuda/norm_kernels.cu"
@@ -131,6 +132,23 @@ void check_pointwise(const Type& type, const Case& c) {
   expect_near(scaled, in.x.values() * in.mask.values() * 1.25, type.rounding, "masked");
 }
 
+void check_gate(const Type& type, const Case& c) {
+  const Inputs in(type, c);
+  const auto count = c.rows * c.width;
+  const auto out = [&] { return Placed({c.rows, c.width}, type.dtype, c.offset); };
+  const auto product = out(), of_gate = out(), of_up = out();
+  const auto gate = in.x.values(), up = in.residual.values(), gradient = in.of_norm.values();
+  ASSERT_EQ(cudaSuccess, gate_on_gpu(type.type, in.x.data(), in.residual.data(), product.data(), count, nullptr));
+  expect_near(product, gate_by_operators(gate, up), type.rounding, "gated");
+  ASSERT_EQ(cudaSuccess,
+            gate_backward_on_gpu(type.type,
+                                 {in.of_norm.data(), in.x.data(), in.residual.data(), of_gate.data(), of_up.data()},
+                                 count, nullptr));
+  const auto [expected_gate, expected_up] = gate_backward_by_operators(gradient, gate, up);
+  expect_near(of_gate, expected_gate, type.rounding, "the gate's gradient");
+  expect_near(of_up, expected_up, type.rounding, "its product's gradient");
+}
+
 TEST(CudaKernelsOnTheHost, EqualLibTorch) {
   at::manual_seed(1);
   std::vector<Case> cases{{1, 1, 0}, {0, 8, 0}, {9, 768, 1}, {300, 16, 0}};
@@ -147,6 +165,7 @@ TEST(CudaKernelsOnTheHost, EqualLibTorch) {
       check_norm(type, c, false);
       check_norm(type, c, true);
       check_pointwise(type, c);
+      check_gate(type, c);
     }
 }
 

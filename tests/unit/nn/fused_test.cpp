@@ -9,15 +9,21 @@
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/rsqrt.h>
+#include <ATen/ops/silu.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cmath>
 #include <functional>
+#include <memory>
 
+#include "core/base/error.h"
 #include "core/nn/autograd/split_backward.h"
 #include "core/nn/layers/attention.h"
+#include "core/nn/layers/gated_step.h"
+#include "core/nn/layers/rms_norm.h"
 
 namespace trireme::nn {
 namespace {
@@ -50,6 +56,20 @@ List fused_norm(const List& in, const at::Tensor& mask) {
   return {sum, norm};
 }
 
+List plain_rms(const at::Tensor& sum, const at::Tensor& weight) {
+  return {sum, sum * at::rsqrt(sum.square().mean(-1, true) + kEps) * weight};
+}
+std::shared_ptr<RmsNorm> rms_norm_with(const at::Tensor& weight) {
+  const auto norm = std::make_shared<RmsNorm>(weight.numel(), kEps);
+  *norm->declared().front().member = weight;  // with its graph
+  return norm;
+}
+List fused_rms(const List& in) { return {rms_norm_with(in[1])->forward(in[0], {})}; }
+List fused_rms_of_sum(const List& in) {
+  auto [sum, norm] = rms_norm_with(in[2])->of_sum(in[1], in[0], {});
+  return {sum, norm};
+}
+
 struct Fusion {
   const char* name;
   Step plain, fused;
@@ -61,7 +81,11 @@ const std::vector<Fusion>& fusions() {
       {"masked_add", plain_add, fused_add, 2, 0},
       {"unmasked_add", plain_unmasked, fused_unmasked, 2, 0},
       {"add_norm", plain_norm, [](const List& in) { return fused_norm(in, {}); }, 2, 2},
-      {"masked_add_norm", plain_masked_norm, [](const List& in) { return fused_norm(in, mask_for(in[0])); }, 2, 2}};
+      {"masked_add_norm", plain_masked_norm, [](const List& in) { return fused_norm(in, mask_for(in[0])); }, 2, 2},
+      {"rms_norm", [](const List& in) { return List{plain_rms(in[0], in[1])[1]}; }, fused_rms, 1, 1},
+      {"add_rms_norm", [](const List& in) { return plain_rms(in[1] + in[0], in[2]); }, fused_rms_of_sum, 2, 1},
+      {"silu_product", [](const List& in) { return List{at::silu(in[0]) * in[1]}; },
+       [](const List& in) { return List{silu_product(in[0], in[1])}; }, 2, 0}};
   return all;
 }
 
@@ -227,6 +251,43 @@ TEST(Fused, LayersGiveTheSameFusedOrNot) {
     norm.forward.replace([](const at::Tensor& y, const Context&) { return y * 2; });
     EXPECT_LE(off(norm.of_sum(residual, x, dropout, train).norm, (residual + x * 10) * 2), 1e-15);
   }
+}
+
+// bf16 by autocast: x comes from a product, the residual and the weight are fp32.
+TEST(Fused, RmsNormsTakeTwoDtypes) {
+  const auto x = at::randn({2, 5, 33}).to(at::kBFloat16), residual = at::randn({2, 5, 33}), weight = at::rand({33}) + 1;
+  const List gradients{at::randn({2, 5, 33}), at::randn({2, 5, 33})};
+  const auto results = [&](const Step& step) {
+    List leaves;
+    for (const auto& input : {x, residual, weight}) leaves.push_back(input.detach().clone().set_requires_grad(true));
+    const auto made = step(leaves);
+    auto found = torch::autograd::grad(made, leaves, gradients);
+    found.insert(found.end(), made.begin(), made.end());
+    return found;
+  };
+  const auto got = results(fused_rms_of_sum);
+  const auto expected = results([](const List& in) { return plain_rms(in[1] + in[0], in[2]); });
+  for (std::size_t i = 0; i < got.size(); ++i) {
+    EXPECT_EQ(got[i].scalar_type(), expected[i].scalar_type()) << i;
+    EXPECT_LE(off(got[i], expected[i]), i == 0 ? 1e-2 : 2e-6) << i;  // the gradient of x is bf16
+  }
+}
+
+TEST(Fused, RmsNormsOfSumsKeepWhatAPolicyDoes) {
+  const auto x = at::randn({2, 3, 6}, at::kDouble), residual = at::randn({1, 1, 6}, at::kDouble);
+  const auto norm = rms_norm_with(at::rand({6}, at::kDouble));
+  const auto wide = residual.expand({2, 3, 6}).contiguous();
+  EXPECT_LE(off(norm->of_sum(residual, x, {})[1], norm->of_sum(wide, x, {})[1]), 1e-14);
+  int wrapped = 0;
+  norm->forward.wrap([&](const std::function<void()>& compute) {
+    ++wrapped;
+    compute();
+  });
+  (void)norm->of_sum(wide, x, {});
+  EXPECT_EQ(wrapped, 1);
+  EXPECT_THROW((void)norm->forward(at::randn({2, 5}, at::kDouble), {}), UsageError);
+  norm->forward.replace([](const at::Tensor& y, const Context&) { return y * 2; });
+  EXPECT_LE(off(norm->of_sum(wide, x, {})[1], (wide + x) * 2), 1e-15);
 }
 
 TEST(Fused, AttentionUsesTheChosenKernel) {

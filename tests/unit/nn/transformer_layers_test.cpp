@@ -12,6 +12,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -29,6 +30,7 @@
 #include "core/nn/layers/fused_attention.h"
 #include "core/nn/layers/gated_linear.h"
 #include "core/nn/layers/rms_norm.h"
+#include "core/nn/layers/rotary_step.h"
 #include "core/nn/parameters.h"
 
 namespace trireme::nn {
@@ -254,7 +256,7 @@ TEST(TransformerLayers, RotaryTurnsPairsByThePosition) {
     for (const std::int64_t first : {0, 2}) {
       Context context;
       if (given) context.side.set("position_ids", at::cat({at::zeros({2, first}, at::kLong), positions}, 1));
-      const auto got = Rotary::rotate(x, rotary.angles(x, first, context));
+      const auto got = Rotary::rotate(x, x, rotary.angles(x, first, context))[1];
       for (std::int64_t b = 0; b < 2; ++b)
         for (std::int64_t t = 0; t < tokens; ++t)
           for (std::int64_t i = 0; i < size / 2; ++i) {
@@ -268,11 +270,37 @@ TEST(TransformerLayers, RotaryTurnsPairsByThePosition) {
       // Other positions in the same tensor have other angles; queries may be fewer than keys.
       if (given) context.side["position_ids"].add_(1);
       const auto next = rotary.angles(x, first + (given ? 0 : 1), context);
-      EXPECT_GE(largest_difference(Rotary::rotate(x, next), got), 1e-3);
-      EXPECT_LE(largest_difference(Rotary::rotate(x.narrow(2, 0, 2), next), Rotary::rotate(x, next).narrow(2, 0, 2)),
-                0);
+      const auto [few, all] = Rotary::rotate(x.narrow(2, 0, 2), x, next);
+      EXPECT_GE(largest_difference(all, got), 1e-3);
+      EXPECT_LE(largest_difference(few, all.narrow(2, 0, 2)), 0);
     }
   EXPECT_THROW(Rotary({.head_size = 5}), ConfigError);
+}
+
+// One pass gives what LibTorch's operators give, forward and backward, wherever the tensors lie.
+TEST(TransformerLayers, RotationsHaveTheirGradients) {
+  const Rotary rotary({.head_size = 6, .theta = 100});
+  for (const auto& [dtype, bound] : {std::pair{at::kDouble, 1e-14}, {at::kFloat, 1e-6}, {at::kBFloat16, 4e-2}}) {
+    const auto projected = [dtype = dtype](std::int64_t tokens, std::int64_t heads) {
+      return at::randn({2, tokens, heads, 6}, at::kDouble).to(dtype).set_requires_grad(true);
+    };
+    const auto q = projected(3, 4), k = projected(5, 2);
+    const auto of_q = at::randn({2, 4, 3, 6}, at::kDouble).to(dtype), of_k = at::randn({2, 2, 5, 6}, dtype);
+    const auto angles = rotary.angles(k.transpose(1, 2).detach(), 0, {});
+    const auto results = [&](std::vector<at::Tensor> made) {
+      const auto gradients = torch::autograd::grad(made, {q, k}, {of_q, of_k});
+      made.insert(made.end(), gradients.begin(), gradients.end());
+      return made;
+    };
+    const auto [turned_q, turned_k] = Rotary::rotate(q.transpose(1, 2), k.transpose(1, 2), angles);
+    const auto [plain_q, plain_k] =
+        rotate_by_operators(q.transpose(1, 2), k.transpose(1, 2), angles.cos, angles.sin, /*back=*/false);
+    const auto got = results({turned_q, turned_k}), expected = results({plain_q, plain_k});
+    for (std::size_t i = 0; i < got.size(); ++i) {
+      EXPECT_LE(largest_difference(got[i].to(at::kDouble), expected[i].to(at::kDouble)), bound) << dtype << " " << i;
+      EXPECT_EQ(got[i].strides(), expected[i].strides()) << dtype << " " << i;
+    }
+  }
 }
 
 TEST(TransformerLayers, RmsNormAndGatedLinear) {

@@ -7,10 +7,14 @@
 #include <torch/autograd.h>
 
 #include <functional>
+#include <optional>
 #include <vector>
 
 #include "core/base/memory.h"
 #include "core/base/planned_device.h"
+#include "core/nn/layers/gated_step.h"
+#include "core/nn/layers/rms_norm_step.h"
+#include "core/nn/layers/rotary_step.h"
 
 namespace trireme::plan {
 namespace {
@@ -155,6 +159,40 @@ TEST(MetaKernels, NormsHoldWhatTheCpuHolds) {
                                                                    {true, true, true}));
                       }});
       }
+  }
+}
+
+TEST(MetaKernels, OurOwnStepsHoldWhatTheCpuHolds) {
+  for (const auto dtype : kDtypes) {
+    const auto x = values({6, 5, 24}, dtype);
+    for (const auto parameters : {dtype, at::kFloat}) {
+      if (parameters != dtype && dtype == at::kDouble) continue;
+      const auto weight = values({24}, parameters);
+      for (const auto& residual : {at::Tensor(), values({6, 5, 24}, dtype), values({6, 5, 24}, parameters)})
+        expect_alike({"rms norm", {x, residual, weight}, [](const Tensors& in) {
+                        return list(
+                            nn::rms_norm(in[0], in[1].defined() ? std::optional(in[1]) : std::nullopt, in[2], 1e-5));
+                      }});
+      const auto statistics = dtype == at::kDouble ? at::kDouble : at::kFloat;
+      for (const auto wanted : {std::array{true, true}, std::array{true, false}, std::array{false, true}})
+        expect_alike({"rms norm backward",
+                      {values({6, 5, 24}, parameters), x, values({30}, statistics), weight},
+                      [wanted](const Tensors& in) {
+                        return list(nn::rms_norm_backward(in[0], in[1], in[1], in[2], in[3], wanted));
+                      }});
+    }
+    const auto q = values({3, 5, 4, 8}, dtype).transpose(1, 2), k = values({3, 2, 6, 8}, dtype);
+    expect_alike({"rotate", {q, k, values({6, 8}, dtype), values({6, 8}, dtype)}, [](const Tensors& in) {
+                    return list(nn::rotate(in[0], in[1], in[2], in[3], false));
+                  }});
+    expect_alike({.name = "gated product",
+                  .inputs = {x, x.clone()},
+                  .use =
+                      [](const Tensors& in) {
+                        const auto y = nn::silu_product(in[0], in[1]);
+                        return torch::autograd::grad({y.sum()}, {in[0], in[1]});
+                      },
+                  .gradients = true});
   }
 }
 
