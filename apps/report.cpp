@@ -101,8 +101,9 @@ int check_output(int code) {
   const auto error = output_error();
   if (error.empty() || code != 0) return code;
   if (error == std::strerror(EPIPE)) return 128 + SIGPIPE;  // the reader has what it wanted, as `head` does
-  say_error(fmt::format("standard output cannot be written: {}", error));
-  return static_cast<int>(ExitCode::checkpoint);
+  constexpr int kCode = static_cast<int>(ExitCode::checkpoint);
+  say_common_error(fmt::format("standard output cannot be written: {}", error), kCode);
+  return kCode;
 }
 
 int check_run_output(int code) {

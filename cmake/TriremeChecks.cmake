@@ -2,7 +2,7 @@
 find_package(Python3 REQUIRED COMPONENTS Interpreter)
 function(trireme_add_check name)
   add_test(NAME lint_${name} COMMAND ${ARGN} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})
-  set_tests_properties(lint_${name} PROPERTIES LABELS lint TIMEOUT 120 SKIP_RETURN_CODE 77)
+  set_tests_properties(lint_${name} PROPERTIES LABELS lint SKIP_RETURN_CODE 77)
 endfunction()
 
 trireme_add_check(includes ${Python3_EXECUTABLE} scripts/check_includes.py)
@@ -28,7 +28,6 @@ if(TARGET trireme_launcher AND TRIREME_WITH_MPI AND NOT TRIREME_SANITIZE)
   add_test(NAME install_and_consume_all COMMAND ${_consume})
   add_test(NAME bundle_test
     COMMAND ${PROJECT_SOURCE_DIR}/tests/install/bundle.sh ${PROJECT_BINARY_DIR} ${TORCH_INSTALL_PREFIX})
-  set_tests_properties(install_and_consume install_and_consume_all bundle_test PROPERTIES TIMEOUT 600)
   set_tests_properties(install_and_consume PROPERTIES LABELS install)
   set_tests_properties(install_and_consume_all bundle_test PROPERTIES LABELS "install;long")
 endif()
@@ -36,11 +35,11 @@ endif()
 # scripts/gpu_check.sh with the CPU in the GPU's place: each section's verdict.
 if(TARGET gpu_check_programs AND TRIREME_WITH_MPI AND NOT TRIREME_SANITIZE)
   add_test(NAME gpu_check_dry COMMAND ${PROJECT_SOURCE_DIR}/tests/install/gpu_check.sh ${PROJECT_BINARY_DIR})
-  set_tests_properties(gpu_check_dry PROPERTIES LABELS install TIMEOUT 600 COST 60)
+  set_tests_properties(gpu_check_dry PROPERTIES LABELS install COST 60)
 endif()
 add_test(NAME configure_as_users_do
   COMMAND ${PROJECT_SOURCE_DIR}/tests/install/configure.sh ${PROJECT_SOURCE_DIR} ${TORCH_INSTALL_PREFIX})
-set_tests_properties(configure_as_users_do PROPERTIES LABELS "install;long" TIMEOUT 900 SKIP_RETURN_CODE 77)
+set_tests_properties(configure_as_users_do PROPERTIES LABELS "install;long" SKIP_RETURN_CODE 77)
 
 # docs/config.md is generated from the field tables.
 if(TARGET trireme_launcher)

@@ -36,6 +36,10 @@ set(_modules ${_tensors} <torch/nn/module.h>)
 set(_tests ${_modules} <gtest/gtest.h>)
 if(TRIREME_BUILD_TESTS)
   find_package(GTest REQUIRED)
+  # The time limit of every test, in seconds. It ends a test that hangs: no test takes as long, even on a loaded machine.
+  set(DART_TESTING_TIMEOUT 900)
+  set_property(GLOBAL PROPERTY CTEST_TARGETS_ADDED ON)  # no targets for a dashboard
+  include(CTest)
 endif()
 if(TRIREME_PRECOMPILE)
   foreach(kind tensors modules tests)
@@ -90,6 +94,11 @@ function(trireme_hot)
 endfunction()
 
 add_custom_target(trireme_unit_tests)  # the programs of tests/unit alone
+if(TRIREME_BUILD_TESTS)
+  add_library(trireme_test_seed OBJECT ${PROJECT_SOURCE_DIR}/tests/seed.cpp)
+  target_link_libraries(trireme_test_seed PRIVATE trireme_options GTest::gtest)
+  trireme_precompiled(trireme_test_seed tests)
+endif()
 
 # Tests that measure time are in suites whose names end with Time. They have a CTest entry of their own, name_time, with
 # the label "time", and run alone: on a machine that does something else they may fail.
@@ -97,13 +106,10 @@ set(_timed --gtest_filter=*Time.*)
 set(_not_timed --gtest_filter=-*Time.*)
 
 # trireme_add_test(name SOURCES ... [LABELS ...] [TIMED]): a GoogleTest program, one CTest entry, TIMED: two. Those below
-# tests/unit have the label "unit".
+# tests/unit have the label "unit". LibTorch's random numbers on the CPU are the same in each run of a test.
 function(trireme_add_test name)
-  cmake_parse_arguments(arg "TIMED" "TIMEOUT" "SOURCES;LIBRARIES;LABELS" ${ARGN})
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 300)
-  endif()
-  add_executable(${name} ${arg_SOURCES})
+  cmake_parse_arguments(arg "TIMED" "" "SOURCES;LIBRARIES;LABELS" ${ARGN})
+  add_executable(${name} ${arg_SOURCES} $<TARGET_OBJECTS:trireme_test_seed>)
   target_link_libraries(${name} PRIVATE trireme trireme_options GTest::gtest GTest::gtest_main ${arg_LIBRARIES})
   target_compile_definitions(${name} PRIVATE TRIREME_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   trireme_precompiled(${name} tests)
@@ -117,8 +123,7 @@ function(trireme_add_test name)
     add_dependencies(trireme_unit_tests ${name})
   endif()
   # Threads that spin while they wait cost minutes when several tests run at once.
-  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT ${arg_TIMEOUT}
-    ENVIRONMENT "OMP_WAIT_POLICY=passive")
+  set_tests_properties(${name} PROPERTIES LABELS "${arg_LABELS}" ENVIRONMENT "OMP_WAIT_POLICY=passive")
 endfunction()
 
 # trireme_loads_plugins(name [TEST ...]): the test program loads the built-in plugins, also in its further CTest entries.
@@ -147,10 +152,7 @@ endfunction()
 # also what measures time (name_time_2). The program fails, never skips, when started with another number of ranks.
 # FILES: the tests of files_*.cpp alone. CHECKED: the ranks compare each operation before it runs (WorldOptions::check).
 function(trireme_add_ranks_entries name)
-  cmake_parse_arguments(arg "CHECKED" "PROGRAM;FILES;TIMEOUT" "LABELS;RANKS;MPI;TIMED" ${ARGN})
-  if(NOT arg_TIMEOUT)
-    set(arg_TIMEOUT 300)
-  endif()
+  cmake_parse_arguments(arg "CHECKED" "PROGRAM;FILES" "LABELS;RANKS;MPI;TIMED" ${ARGN})
   set(program $<TARGET_FILE:${arg_PROGRAM}> ${arg_FILES})
   foreach(ranks ${arg_RANKS})
     add_test(NAME ${name}_${ranks} COMMAND trireme_launcher launch -n ${ranks} ${program} ${_not_timed})
@@ -171,7 +173,7 @@ function(trireme_add_ranks_entries name)
     list(APPEND tests ${name}_time_${ranks})
     set_tests_properties(${name}_time_${ranks} PROPERTIES LABELS time RUN_SERIAL ON ENVIRONMENT TRIREME_TEST_RANKS=${ranks})
   endforeach()
-  set_tests_properties(${tests} PROPERTIES TIMEOUT ${arg_TIMEOUT} PROCESSORS 2)
+  set_tests_properties(${tests} PROPERTIES PROCESSORS 2)
   if(1 IN_LIST arg_RANKS)  # alone, with one thread
     set_tests_properties(${name}_1 PROPERTIES PROCESSORS 1)
   endif()

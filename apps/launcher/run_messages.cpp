@@ -59,9 +59,7 @@ CauseMessage RunMessages::say_cause(const ranks::Cause& cause, const std::vector
   const auto& state = states[static_cast<std::size_t>(cause.rank)];
   const auto said = text_of(state);
   const auto& failure = state.report.failure;
-  const bool has_complained = cause.end == ranks::End::exited && complained_.count(cause.rank) != 0;
-  if (!has_complained || options_.kind != ranks::Ranks::of_trireme)  // else it was such as OpenMP's library
-    outputs_[1].say(error_line(said, failure ? failure->program : "trireme"));
+  outputs_[1].say(error_line(said, failure ? failure->program : "trireme"));
   return {said};
 }
 

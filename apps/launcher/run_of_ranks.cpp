@@ -224,9 +224,16 @@ void Run::on_end(const RankState& rank) {
     stop_ = 0;
   }
   if (cause_ || stop_ != 0 || failure) return;
-  if (rank.signal() == 0 && asks_to_stop(rank.code() - 128) && reported().stopped) {
+  // It was signalled itself, and could not save in time, or was asked twice.
+  const bool stopped_alone =
+      !rank.report.stopped &&
+      (rank.report.late_after > 0 || rank.report.training == ranks::RankReport::Training::takes_signals);
+  if (rank.signal() == 0 && asks_to_stop(rank.code() - 128) && (reported().stopped || stopped_alone)) {
     stop_ = rank.code() - 128;  // a signal to one of the ranks; the others stop too
-    ranks_->expect_end(options_.grace);
+    if (stopped_alone)
+      ranks_->end(SIGTERM, kAtOnce);
+    else
+      ranks_->expect_end(options_.grace);
   } else if (last_signal_ != 0 && rank.code() == 128 + last_signal_) {
     stop_ = last_signal_;  // a signal to this process that ends the program, or on which it ends itself
     ranks_->end(SIGTERM, kAfterFailure);

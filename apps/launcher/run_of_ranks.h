@@ -30,7 +30,8 @@ struct StartOptions {
 /// How the ranks ended.
 struct RunEnd {
   int code = 0;
-  std::string death{};   ///< in a line: ranks have died or lost each other, so that they may be started again; else ""
+  std::string death{};   ///< in a line: why ranks may be started again: they were killed, or lost each other, or a
+                         ///< program failed
   bool stopped = false;  ///< a signal to this process asked them to stop, or was to end them
   ranks::RankReport report{};  ///< what all ranks have told about their training
 };
@@ -43,8 +44,8 @@ inline constexpr int kLook = 100;
 
 /// Runs the ranks until they end. If one fails, the others get SIGTERM, and SIGKILL if they still run after seconds.
 /// The exit code is that of the rank whose failure is the cause (128 + n after signal n), or 128 + n if signal n to
-/// this process ended the run, and for several ranks of ours that one of them has died, that of a communication
-/// error; one message says why. @throws ConfigError when the program cannot be executed
+/// this process ended the run; that of a communication error if ranks of a world were killed or lost each other. One
+/// message says why. @throws ConfigError when the program cannot be executed
 RunEnd run_until_end(ranks::EventLoop& loop, const ranks::SignalQueue& signals, const StartOptions& options);
 
 }  // namespace trireme::apps

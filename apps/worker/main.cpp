@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <exception>
+#include <stdexcept>
 #include <variant>
 
 #include "apps/commands/commands.h"
@@ -18,9 +19,8 @@ namespace {
 
 // Handles an exception that leaves a thread: reports it without a core dump.
 [[noreturn]] void on_terminate() {
-  if (const auto error = std::current_exception()) end_with(error);
-  say_common_error("terminated without an exception. This is a bug in Trireme; please report it", 1);
-  _exit(1);
+  const auto error = std::current_exception();
+  end_with(error ? error : std::make_exception_ptr(std::runtime_error("terminated without an exception")));
 }
 
 /// The commands that the launcher executes itself.

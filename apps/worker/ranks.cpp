@@ -11,7 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/comm/flight/failure.h"
-#include "core/launch/cause.h"
+#include "core/comm/flight/recorder.h"
 #include "core/launch/parent.h"
 
 namespace trireme::apps {
@@ -23,10 +23,11 @@ std::atomic<bool> is_said = false;  // the error that ends this process
 
 /// Says it, unless it is said elsewhere, or was said early.
 void say(const Verdict& verdict, const LaunchInfo& info, Whose whose) {
-  const ranks::Failure failure{
-      .code = verdict.exit_code, .message = message_of(verdict), .of_all = whose == Whose::of_all};
-  const bool elsewhere = comm::flight::report_failure(failure, info);
-  if (!is_said.exchange(true) && !elsewhere) say_error(ranks::message_of(info.rank, failure));
+  comm::flight::report_failure(
+      {.code = verdict.exit_code, .message = message_of(verdict), .of_all = whose == Whose::of_all}, info,
+      [](const std::string& message) {
+        if (!is_said.exchange(true)) say_error(message);
+      });
 }
 
 /// Says an error that ends this process; that of the first thread, if several have one. Returns the exit code.
@@ -34,7 +35,7 @@ int say_last(const std::exception_ptr& error, const LaunchInfo& info, Whose whos
   static std::atomic_flag spoken;
   while (spoken.test_and_set()) std::this_thread::sleep_for(std::chrono::hours(1));
   const auto verdict = verdict_on(error);
-  if (!is_said) say(verdict, info, whose);
+  say(verdict, info, whose);
   return verdict.exit_code;
 }
 
@@ -70,6 +71,7 @@ int run_on_ranks(const std::function<comm::WorldOptions(const LaunchInfo&)>& pre
   auto whose = Whose::of_all;
   try {
     info = detect_launch();
+    comm::flight::open(info);  // the ranks of a host say once what they refuse
     if (info.launcher == Launcher::alone) report_signals();
     const auto options = prepare(info);
     whose = Whose::own;
@@ -93,7 +95,7 @@ void say_early(const std::exception_ptr& error, const LaunchInfo& info) {
   if (info.rank == 0 || parent::listens())
     say_now();
   else
-    std::thread(say_now).detach();  // it waits for rank 0
+    std::thread(say_now).detach();  // it waits for ranks below it
 }
 
 void end_with(const std::exception_ptr& error) {

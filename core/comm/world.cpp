@@ -141,7 +141,7 @@ void warn_of_cpu(const World& world, const Log& log) {
 }
 
 std::unique_ptr<World> World::start(const LaunchInfo& info, const WorldOptions& options) {
-  flight::open({info.rank, info.size, info.local_size, info.job});
+  flight::open(info);
   flight::handle_termination(info);
   const OperationSettings settings{options.init_timeout, options.timeout, options.check};
   const bool over_mpi = info.launcher == Launcher::mpirun || info.launcher == Launcher::srun;

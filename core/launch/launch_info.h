@@ -17,9 +17,8 @@ struct LaunchInfo {
   [[nodiscard]] std::string text() const;  ///< "mpirun, 4 ranks on 1 host"; of our launchers "4 ranks on 1 host"
 };
 
-/// The innermost launcher counts: our own may run inside any other; mpirun or torchrun may run inside an srun step,
-/// never around one. A process that a user has started in the shell of an interactive step of Slurm (srun --pty) is
-/// alone.
+/// Our own launcher counts first, because it may run inside any other; then torchrun and mpirun, which may run inside
+/// an srun step. A process that a user has started in the shell of an interactive step of Slurm (srun --pty) is alone.
 /// @throws ConfigError when the variables of a launcher are incomplete or impossible, or are those of another MPI
 LaunchInfo detect_launch();
 

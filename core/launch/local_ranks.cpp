@@ -17,6 +17,9 @@ namespace trireme::ranks {
 namespace {
 
 constexpr std::chrono::seconds kAfterKill{3};
+/// How much is read at once, in parts of 64 KiB, so that one rank's output does not delay the others'; and at a rank's
+/// end all that a pipe can hold, but not all that a process which it has left behind may write.
+constexpr int kPartsAtOnce = 4, kPartsAtEnd = 20;
 
 bool is_notice(int signal) { return signal == SIGUSR1 || signal == SIGUSR2; }
 
@@ -67,12 +70,12 @@ void LocalRanks::start(std::size_t rank, Program program) {
 }
 
 void LocalRanks::watch_output(std::size_t rank, int index) {
-  loop_.watch(ranks_[rank].outputs[index].get(), [this, rank, index] { read_output(rank, index); });
+  loop_.watch(ranks_[rank].outputs[index].get(), [this, rank, index] { read_output(rank, index, kPartsAtOnce); });
 }
 
 void LocalRanks::read_outputs_now() {
   for (std::size_t rank = 0; rank < ranks_.size(); ++rank)
-    for (int i = 0; i < 2; ++i) read_output(rank, i);
+    for (int i = 0; i < 2; ++i) read_output(rank, i, kPartsAtOnce);
 }
 
 void LocalRanks::read_outputs(bool wanted) {
@@ -87,10 +90,7 @@ void LocalRanks::read_outputs(bool wanted) {
     }
 }
 
-LocalRanks::~LocalRanks() {
-  kill_all();
-  if (!settings_.of_spawn) prctl(PR_SET_CHILD_SUBREAPER, 0);  // init gets what this process's next ranks leave behind
-}
+LocalRanks::~LocalRanks() { kill_all(); }
 
 void LocalRanks::kill_all() {
   if (std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.process > 0 || rank.orphans > 0; }))
@@ -108,6 +108,9 @@ void LocalRanks::kill_all() {
       output = FileDescriptor();
     }
   }
+  if (settings_.of_spawn) return;
+  prctl(PR_SET_CHILD_SUBREAPER, 0);  // init gets what this process's next ranks leave behind
+  while (waitpid(-1, nullptr, WNOHANG) > 0) continue;
 }
 
 void LocalRanks::send(int signal) {
@@ -170,7 +173,7 @@ void LocalRanks::on_end(std::size_t index, int status) {
   auto& rank = ranks_[index];
   // What it wrote is read before its end is noticed. Processes that it left behind may still hold the pipes.
   for (int i = 0; i < 2; ++i) {
-    read_output(index, i);
+    read_output(index, i, kPartsAtEnd);
     close_output(index, i);
   }
   const pid_t group = std::exchange(rank.process, -1);
@@ -193,11 +196,10 @@ void LocalRanks::read_report(std::size_t rank) {
   if (reader.descriptor() < 0) loop_.forget(descriptor);
 }
 
-void LocalRanks::read_output(std::size_t rank, int index) {
+void LocalRanks::read_output(std::size_t rank, int index, int most_parts) {
   const auto& output = ranks_[rank].outputs[index];
   std::array<char, 65536> text{};
-  // At most a few parts, so that one rank's output does not delay the others'.
-  for (int part = 0; part < 4 && output; ++part) {
+  for (int part = 0; part < most_parts && output; ++part) {
     const auto length = read(output.get(), text.data(), text.size());
     if (length < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (length <= 0) return close_output(rank, index);

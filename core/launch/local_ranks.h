@@ -93,7 +93,7 @@ class LocalRanks {
   void start(std::size_t rank, Program program);
   void read_report(std::size_t rank);
   void watch_output(std::size_t rank, int index);
-  void read_output(std::size_t rank, int index);
+  void read_output(std::size_t rank, int index, int most_parts);
   void close_output(std::size_t rank, int index);
   void collect_orphans(Rank& rank);
   void on_end(std::size_t rank, int status);

@@ -39,8 +39,9 @@ void reset_handlers() {
 }
 
 [[noreturn]] void refuse_descriptors() {
-  throw ConfigError(fmt::format("cannot make a pipe: {}; start fewer ranks, or allow more open files (ulimit -n)",
-                                std::strerror(errno)));
+  throw ConfigError(fmt::format(
+      "cannot open pipes and sockets for ranks: {}; start fewer ranks, or allow more open files (ulimit -n)",
+      std::strerror(errno)));
 }
 
 /// The kept ones are in ascending order.

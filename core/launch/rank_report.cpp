@@ -56,6 +56,7 @@ void ReportReader::parse() {
 }
 
 void ReportReader::on_frame(const FrameHeader& header, std::string_view text) {
+  if (std::exchange(text_of_, header.process) != header.process) text_.clear();  // one that ended in the middle
   const auto whole = [&] { return std::exchange(text_, "").append(text); };
   switch (header.kind) {
     case FrameKind::text:

@@ -87,7 +87,9 @@ class ReportReader {
   void on_frame(const FrameHeader& header, std::string_view text);
 
   FileDescriptor pipe_;
-  std::string bytes_, text_;
+  std::string bytes_;
+  std::string text_;          ///< the beginning of a text
+  std::int64_t text_of_ = 0;  ///< the process that writes it
   RankReport& report_;
   bool is_broken_ = false;
 };

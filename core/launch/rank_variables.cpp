@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "core/base/error.h"
+#include "core/launch/process.h"
 
 namespace trireme {
 
@@ -50,6 +51,7 @@ StoreSocket::StoreSocket() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC,
       getsockname(socket_.get(), bound, &length) != 0)
     throw ConfigError(fmt::format("cannot listen on a TCP port of 127.0.0.1: {}", std::strerror(errno)));
   port_ = ntohs(address.sin_port);
+  socket_ = ranks::inheritable_copy(socket_.get());
 }
 
 }  // namespace trireme

@@ -34,7 +34,8 @@ class StoreSocket {
   /// @throws ConfigError
   StoreSocket();
   [[nodiscard]] int port() const { return port_; }
-  /// Is closed by exec(), so only rank 0's process, which clears the flag, has it.
+  /// Is closed by exec(), so only rank 0's process, which clears the flag, has it; not one of the low numbers that its
+  /// script may use.
   [[nodiscard]] int descriptor() const { return socket_.get(); }
 
  private:

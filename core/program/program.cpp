@@ -6,12 +6,12 @@
 #include <exception>
 #include <iostream>
 #include <memory>
+#include <string>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/base/verdict.h"
 #include "core/comm/flight/failure.h"
-#include "core/launch/cause.h"
 
 namespace trireme {
 namespace {
@@ -23,9 +23,10 @@ int report(const char* name, const LaunchInfo& info) {
   // What the program has printed comes first, and is not lost when the process ends at once.
   std::cout.flush();
   std::fflush(nullptr);
-  if (comm::flight::report_failure(failure, info)) return failure.code;
-  const auto line = fmt::format("{}: {}\n", name, ranks::message_of(info.rank, failure));
-  std::fwrite(line.data(), 1, line.size(), stderr);
+  comm::flight::report_failure(failure, info, [&](const std::string& message) {
+    const auto line = fmt::format("{}: {}\n", name, message);
+    std::fwrite(line.data(), 1, line.size(), stderr);
+  });
   return failure.code;
 }
 

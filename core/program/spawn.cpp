@@ -37,12 +37,11 @@ class Spawned {
  public:
   Spawned(const std::string& place, int ranks, bool on_cpu) : place_(place), ranks_(ranks) {
     const StoreSocket store;
-    const auto inherited = ranks::inheritable_copy(store.descriptor());
     std::vector<ranks::Program> programs;
     for (int rank = 0; rank < ranks; ++rank)
       programs.push_back(
-          detail::program_of_rank({place, rank, ranks, store.port(), inherited.get(), records_.path()}, on_cpu));
-    ranks::RankSettings settings{.store_socket = inherited.get(), .of_spawn = true};
+          detail::program_of_rank({place, rank, ranks, store.port(), store.descriptor(), records_.path()}, on_cpu));
+    ranks::RankSettings settings{.store_socket = store.descriptor(), .of_spawn = true};
     sigemptyset(&settings.blocked);
     processes_.emplace(loop_, std::move(programs), settings);
   }

@@ -59,10 +59,11 @@ in_background() {
   job=
   return $code
 }
-# shellcheck disable=SC2317  # the traps call it
+# The shell lists a job as soon as it is started, before $job is set.
+# shellcheck disable=SC2046,SC2317  # several numbers; the traps call it
 stop() {  # stop EXIT_CODE
   trap - HUP INT TERM
-  [ -z "$job" ] || { kill -TERM "$job" 2>/dev/null && wait "$job"; } || true
+  { kill -TERM $(jobs -pr) 2>/dev/null && wait; } || true
   exit "$1"
 }
 trap 'stop 129' HUP

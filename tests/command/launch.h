@@ -2,6 +2,7 @@
 #pragma once
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -27,9 +28,12 @@ inline std::vector<std::string> sorted_lines(const std::string& text) {
   return lines;
 }
 
+/// The argument of a sleep, which marks the processes of this test program: another checkout's tests may run too.
+inline std::string own_time(const std::string& seconds) { return seconds + std::to_string(getpid()) + "s"; }
+
 /// Whether no process has `text` in its command line, now or soon.
 inline bool all_gone(const std::string& text) {
-  return wait_until([&] { return processes_with(text).empty(); }, 10);
+  return wait_until([&] { return processes_with(text).empty(); });
 }
 
 /// Waits until this many processes have `text` in their command line.

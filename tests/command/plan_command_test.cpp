@@ -146,7 +146,7 @@ TEST(PlanCommand, TablesMachinesAndLayoutsThatCannotRun) {
 
 nlohmann::json searched(const SmallRun& run, std::vector<std::string> more) {
   more.insert(more.begin(), {"--search", "--json", "--seconds", "600"});  // however slow the machine is
-  const auto result = run_process(plan_of(run, more), {.time_limit = 600});
+  const auto result = run_process(plan_of(run, more));
   EXPECT_EQ(result.code, 0) << result.err;
   return nlohmann::json::parse(result.out);
 }
@@ -179,8 +179,7 @@ TEST(PlanCommand, SearchesForTheFastestLayoutThatFits) {
   for (const auto& row : given.at("fitting")) EXPECT_EQ(row.at("settings").at("parallel.tp"), "2") << row.dump();
 
   // The names are those of layouts, and what is printed is a section for the file.
-  const auto text = run_process(plan_of(run, {"--search", "--ranks", "2", "--machine", "cpu", "--seconds", "600"}),
-                                {.time_limit = 600});
+  const auto text = run_process(plan_of(run, {"--search", "--ranks", "2", "--machine", "cpu", "--seconds", "600"}));
   EXPECT_EQ(count_of(text.out, "\n[parallel]\n"), 1) << text.out;
   for (const auto& row : kept.at("fitting")) {
     const auto name = row.at("name").get<std::string>();
@@ -189,9 +188,8 @@ TEST(PlanCommand, SearchesForTheFastestLayoutThatFits) {
     ASSERT_EQ(again.code, 0) << again.err;
     EXPECT_EQ(nlohmann::json::parse(again.out).at(0).at("peak_bytes"), row.at("peak_bytes")) << name;
   }
-  expect_refusal(run_process(plan_of(run, {"--search", "--ranks", "2", "--memory", "1KiB", "--seconds", "600"}),
-                             {.time_limit = 600}),
-                 2, "no layout of 2 ranks fits into");
+  expect_refusal(run_process(plan_of(run, {"--search", "--ranks", "2", "--memory", "1KiB", "--seconds", "600"})), 2,
+                 "no layout of 2 ranks fits into");
 }
 
 TEST(PlanCommand, ARunTakesTheLayoutThatThePlanChoosesAndKeepsIt) {
@@ -278,8 +276,7 @@ TEST(PlanCommand, PlantedWasteIsPlannedAndMeasuredAlike) {
 TEST(PlanCommand, MeasuresThisMachineForAPlan) {
   const SmallRun run;
   const auto file = run.folder.path() + "/machine.toml";
-  const auto measured =
-      run_process({TRIREME_COMMAND, "bench", "--machine", file, "--seconds", "1"}, {.time_limit = 300});
+  const auto measured = run_process({TRIREME_COMMAND, "bench", "--machine", file, "--seconds", "1"});
   ASSERT_EQ(measured.code, 0) << measured.err;
   const auto result = run_process(plan_of(run, {"--machine", file, "--json"}));
   ASSERT_EQ(result.code, 0) << result.err;

@@ -11,8 +11,7 @@ namespace {
 nlohmann::json planned(const SmallRun& run, const std::string& layout, const std::vector<std::string>& settings,
                        const std::string& machine = "h100-sxm") {
   const auto result = run_process(
-      sets(settings, {TRIREME_COMMAND, "plan", run.config, "--layouts", layout, "--machine", machine, "--json"}),
-      {.time_limit = 300});
+      sets(settings, {TRIREME_COMMAND, "plan", run.config, "--layouts", layout, "--machine", machine, "--json"}));
   EXPECT_EQ(result.code, 0) << result.err << result.out;
   return nlohmann::json::parse(result.out).at(0);
 }

@@ -147,15 +147,27 @@ std::vector<pid_t> processes_with(const std::string& text) {
 std::vector<pid_t> ranks_with(const std::string& text) {
   std::multimap<int, pid_t> ranks;
   for (const pid_t id : processes_with(text)) {
-    const auto process = "/proc/" + std::to_string(id);
-    if (text_in(process + "/comm") != "trireme-worker\n") continue;
-    const auto variables = '\0' + text_in(process + "/environ");
-    const auto at = variables.find(std::string("\0RANK=", 6));
-    ranks.emplace(at == std::string::npos ? 0 : std::atoi(variables.c_str() + at + 6), id);
+    if (text_in("/proc/" + std::to_string(id) + "/comm") != "trireme-worker\n") continue;
+    ranks.emplace(std::atoi(variable_of(id, "RANK").c_str()), id);
   }
   std::vector<pid_t> processes;
   for (const auto& [rank, id] : ranks) processes.push_back(id);
   return processes;
+}
+
+std::string variable_of(pid_t process, const std::string& name) {
+  const auto variables = '\0' + text_in("/proc/" + std::to_string(process) + "/environ");
+  const auto begin = '\0' + name + '=';
+  const auto at = variables.find(begin);
+  if (at == std::string::npos) return "";
+  const auto value = at + begin.size();
+  return variables.substr(value, variables.find('\0', value) - value);
+}
+
+std::string printed_by(pid_t process) {
+  const auto output = "/proc/" + std::to_string(process) + "/fd/1";
+  // Before it is redirected it may be a pipe, and reading that would not end.
+  return fs::is_regular_file(fs::status(output)) ? text_in(output) : "";
 }
 
 char state_of(pid_t process) {

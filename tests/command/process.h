@@ -20,7 +20,7 @@ struct ProcessResult {
 struct ProcessOptions {
   std::vector<std::string> environment{};  ///< NAME=VALUE is added to ours; NAME alone removes it
   std::string folder{};                    ///< working directory; "" for the current one
-  double time_limit = 60;                  ///< seconds
+  double time_limit = 600;                 ///< seconds, after which a program that hangs is killed
   std::size_t file_limit = 0;              ///< largest size in bytes of a file it writes; 0: no limit
   int columns = 0;                         ///< its output and errors go to terminals of this width; 0: to files
   bool hang_up = false;                    ///< with columns: the terminal is closed after `meanwhile`
@@ -36,6 +36,10 @@ ProcessResult run_process(const std::vector<std::string>& command, const Process
 std::vector<pid_t> processes_with(const std::string& text);
 /// Those of them that are ranks of a training, in the order of the ranks.
 std::vector<pid_t> ranks_with(const std::string& text);
+/// What a variable of a process's environment was when it started its program; "" without the variable.
+std::string variable_of(pid_t process, const std::string& name);
+/// What a process of run_process() has printed so far; "" until its output goes to a file.
+std::string printed_by(pid_t process);
 /// The state of a process: 'S' asleep, 'T' stopped, 'Z' a zombie, ...; '?' when there is no such process.
 char state_of(pid_t process);
 /// Whether it has not ended. A zombie has: in a container nobody may ask for its exit code.

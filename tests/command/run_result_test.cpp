@@ -264,7 +264,7 @@ TEST(RunResult, TheTutorialsFileRuns) {
             "model.weights=", "model.hidden_size=24", "model.num_layers=4", "model.num_heads=2",
             "model.intermediate_size=48", "train.max_steps=2"},
            {TRIREME_COMMAND, "train", TRIREME_SOURCE_DIR "/configs/beans_vit_tutorial.toml", "--ranks", "4"});
-  const auto result = run_process(arguments, {.time_limit = 120});
+  const auto result = run_process(arguments);
   EXPECT_EQ(result.code, 0) << result.err;
   for (const auto* says : {"4 = dp 1 x pp 2 x tp 2", "global batch 32 (32 x 1 per rank)", "fp16"})
     EXPECT_NE(result.out.find(says), std::string::npos) << says << "\n" << result.out;

@@ -63,9 +63,9 @@ class SmallRun {
     EXPECT_TRUE(wait_until(are_done, 120)) << "no " << steps << " steps within 2 minutes";
   }
   [[nodiscard]] std::vector<pid_t> ranks() const { return ranks_with(config); }
-  // Expects that no process of this run is alive a few seconds after its end.
+  // Expects that no process of this run outlives it, but for the time that an end takes on a loaded machine.
   void expect_all_gone() const {
-    (void)wait_until([this] { return processes_with(config).empty(); }, 5);
+    (void)wait_until([this] { return processes_with(config).empty(); });
     for (const pid_t id : processes_with(config)) {
       ADD_FAILURE() << "process " << id << " is still running";
       kill(id, SIGKILL);

@@ -251,12 +251,13 @@ TEST(Streams, RanksWithDifferentSettingsAreRefused) {
 }
 
 TEST(Streams, ALauncherWhoseOutputNobodyReadsObeysASignal) {
-  const std::string command = "exec " TRIREME_COMMAND " launch -n 2 yes 600.375 > >(exec sleep 600.125) 2>&1";
+  const auto line = own_time("600.375"), time = own_time("600.125");
+  const auto command = "exec " TRIREME_COMMAND " launch -n 2 yes " + line + " > >(exec sleep " + time + ") 2>&1";
   // Nobody reads what the ranks write: they sleep, each time one looks.
-  const auto wait_until_full = [](pid_t launcher) {
+  const auto wait_until_full = [&](pid_t launcher) {
     int asleep = 0;
     EXPECT_TRUE(wait_until([&] {
-      auto ranks = processes_with("600.375");
+      auto ranks = processes_with(line);
       std::erase(ranks, launcher);
       const auto sleeps = [](pid_t rank) { return state_of(rank) == 'S'; };
       asleep = ranks.size() == 2 && std::all_of(ranks.begin(), ranks.end(), sleeps) ? asleep + 1 : 0;
@@ -269,8 +270,8 @@ TEST(Streams, ALauncherWhoseOutputNobodyReadsObeysASignal) {
                                    }});
   EXPECT_EQ(stopped.code, 128 + SIGTERM);
   EXPECT_FALSE(stopped.hung);
-  EXPECT_TRUE(all_gone("600.375"));
-  for (const auto reader : processes_with("600.125")) kill(reader, SIGKILL);
+  EXPECT_TRUE(all_gone(line));
+  for (const auto reader : processes_with(time)) kill(reader, SIGKILL);
 }
 
 // `head` closes the pipe after a line. The ranks' temporary files are removed nevertheless.
@@ -299,30 +300,18 @@ TEST(Streams, AClosedTerminalStopsTheRunAndSavesIt) {
 // A launcher that is killed cannot remove the folder of its ranks' records; the next one does.
 TEST(Streams, TheNextStartRemovesWhatAKilledLauncherHasLeft) {
   const SmallRun run(kLeaves, "epochs = 100000\nglobal_batch = 8\n"), next;
-  const auto in_memory = [] {
-    std::set<std::string> names;
-    const auto own = "trireme-flight-" + std::to_string(geteuid()) + "-";
-    for (const auto& entry : fs::directory_iterator("/dev/shm"))
-      if (const std::string name = entry.path().filename(); name.starts_with(own)) names.insert(name);
-    return names;
-  };
-  std::set<std::string> before = in_memory(), left;
+  std::string left;
   const auto killed = run.train(2, {}, {.meanwhile = [&](pid_t launcher) {
                                   run.wait_for_steps();
-                                  for (const auto& name : in_memory())  // those of this run, or of others beside it
-                                    if (!before.contains(name)) left.insert(name);
+                                  const auto ranks = run.ranks();
+                                  if (!ranks.empty()) left = variable_of(ranks.front(), "TRIREME_FLIGHT_FOLDER");
+                                  EXPECT_TRUE(fs::is_directory(left)) << "nothing would be left: " << left;
                                   kill(launcher, SIGKILL);
                                 }});
   EXPECT_EQ(killed.code, 128 + SIGKILL);
   run.expect_all_gone();
-  EXPECT_FALSE(left.empty()) << "a launcher that was killed left nothing, so that nothing was tested";
   EXPECT_EQ(next.train(2).code, 0);
-  for (const auto& name : left) {
-    bool gone = false;  // other runs remove theirs
-    for (int i = 0; i < 300 && !(gone = !fs::exists("/dev/shm/" + name)); ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    EXPECT_TRUE(gone) << name;
-  }
+  EXPECT_TRUE(wait_until([&] { return !fs::exists(left); })) << left;  // a launcher beside this test may remove it
 }
 
 // Our messages replace those of CLI11.

@@ -13,7 +13,7 @@ const char* const kTrain = "epochs = 2\nglobal_batch = 8\n";
 struct TunedRun : SmallRun {
   TunedRun() : SmallRun(kLeaves, kTrain) {}
   [[nodiscard]] ProcessOptions options() const {
-    return {.environment = {"XDG_CACHE_HOME=" + folder.path() + "/cache"}, .time_limit = 200};
+    return {.environment = {"XDG_CACHE_HOME=" + folder.path() + "/cache"}};
   }
   [[nodiscard]] ProcessResult tune(const Arguments& more = {}) const {
     Arguments arguments{TRIREME_COMMAND, "tune", config};

@@ -20,9 +20,7 @@ const std::string kExtensions = "run.extensions=[\"" OWN_EVERYTHING "\"]";
 ProcessResult trireme(std::vector<std::string> arguments, const std::string& folder) {
   arguments.insert(arguments.begin(), TRIREME_COMMAND);
   arguments.insert(arguments.end(), {"--set", kExtensions});
-  return run_process(
-      arguments,
-      {.environment = {"OMP_NUM_THREADS=1", "XDG_CACHE_HOME=" + folder}, .folder = folder, .time_limit = 120});
+  return run_process(arguments, {.environment = {"OMP_NUM_THREADS=1", "XDG_CACHE_HOME=" + folder}, .folder = folder});
 }
 
 TEST(OwnEverything, TrainsFromAFileAndIsEvaluated) {

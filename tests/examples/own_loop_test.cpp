@@ -15,9 +15,7 @@ namespace trireme::tests {
 namespace {
 
 const ProcessOptions kOptions{.environment = {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM",
-                                              "OMP_NUM_THREADS=1", "TRIREME_PLUGIN_PATH=" TRIREME_TEST_PLUGINS},
-                              .folder = "",
-                              .time_limit = 120};
+                                              "OMP_NUM_THREADS=1", "TRIREME_PLUGIN_PATH=" TRIREME_TEST_PLUGINS}};
 
 /// Runs the example with the command that it and docs/cpp.md give.
 ProcessResult own_loop(int ranks, std::vector<std::string> arguments) {

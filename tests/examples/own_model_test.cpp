@@ -37,9 +37,7 @@ ProcessResult own_model(int ranks, const std::vector<std::string>& keys, By laun
   command.push_back(OWN_MODEL);
   command.insert(command.end(), keys.begin(), keys.end());
   return run_process(command, {.environment = {"OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
-                                               "OMP_NUM_THREADS=1", "TRIREME_PLUGIN_PATH=" TRIREME_TEST_PLUGINS},
-                               .folder = "",
-                               .time_limit = 120});
+                                               "OMP_NUM_THREADS=1", "TRIREME_PLUGIN_PATH=" TRIREME_TEST_PLUGINS}});
 }
 
 /// The numbers after "loss" in lines such as "step   3  loss 1.5" and "accuracy 25 %, loss 1.5".

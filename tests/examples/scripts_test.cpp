@@ -67,7 +67,7 @@ TEST(BertScript, ComparesTheRunsInOnePage) {
   const auto result =
       run_process({"bash", kExamples + "bert_sst2/compare.sh", "--data", folder.path() + "/data", "--tokenizer",
                    folder.path() + "/bert", "--seconds", "1", "--out", out, "--set", "train.max_steps=2"},
-                  {.environment = {std::string("TRIREME=") + TRIREME_COMMAND}, .time_limit = 200});
+                  {.environment = {std::string("TRIREME=") + TRIREME_COMMAND}});
   EXPECT_EQ(result.code, 0) << result.err << result.out;
   EXPECT_NE(result.out.find("/compare.html: 4 runs, "), std::string::npos) << result.out;
   EXPECT_EQ(count_of(result.out, "ms of a step "), 2) << result.out;

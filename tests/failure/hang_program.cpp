@@ -6,6 +6,7 @@
 //        never    rank 1 sleeps for ever                slow   rank 1 computes for 1.5 times the deadline, then goes on
 //        other    rank 1 calls another collective       shape  rank 1 reduces a tensor of another shape
 //        message  rank 1 waits for a message that rank 0 never sends
+//        error    rank 1 has an error of its own        same   all ranks have this error
 //   DEADLINE: seconds. check: WorldOptions::check. The tokens are for finding the processes.
 #include <ATen/ops/ones.h>
 #include <signal.h>
@@ -18,6 +19,7 @@
 #include <string>
 #include <thread>
 
+#include "core/base/error.h"
 #include "core/comm/flight/recorder.h"
 #include "core/program/program.h"
 
@@ -33,6 +35,7 @@ void go_wrong(const std::string& how, const comm::Group& group, double deadline)
   auto tensor = at::ones({16, 4});
   if (how == "kill") raise(SIGKILL);
   if (how == "stop") raise(SIGSTOP);
+  if (how == "error") throw DataError("a file is broken");
   if (how == "never") sleep_for(3600);
   if (how == "slow") sleep_for(1.5 * deadline);
   if (how == "message") return group.recv(tensor, 0);
@@ -53,6 +56,7 @@ int run_rank(comm::World& world, const std::string& how, double deadline) {
   std::fflush(stdout);
   // A rank whose own computation before an operation is longer than the deadline has not failed.
   if (how == "slow" && world.rank() != 1) sleep_for(deadline);
+  if (how == "same") throw DataError("a file is broken");
   if (world.rank() == 1)
     go_wrong(how, group, deadline);
   else

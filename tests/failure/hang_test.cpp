@@ -1,6 +1,5 @@
-// A rank that is killed, stopped, late or confused: one table says so within the deadline and five seconds, the exit
-// code is that of a communication error, and nothing is left: no process, no file. TRIREME_TEST_REPEAT=25 repeats each
-// case.
+// A rank that is killed, stopped, late or confused: one table says so soon after the deadline, the exit code is that of
+// a communication error, and nothing is left: no process, no file. TRIREME_TEST_REPEAT=25 repeats each case.
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -15,7 +14,9 @@
 namespace trireme::tests {
 namespace {
 
-constexpr double kDeadline = 1, kMargin = 5;  // seconds
+// Seconds. On a loaded machine a rank that has not failed may come late, too, and the ranks take longer to end.
+constexpr double kDeadline = 3, kMargin = 60;
+constexpr int kOfData = 3;  // the exit code
 
 enum class By { launch, mpirun };
 
@@ -24,7 +25,9 @@ const char* name_of(By by) { return by == By::launch ? "launch" : "mpirun"; }
 struct Case {
   By by;
   std::string how, check;
-  std::vector<std::string> expected;  ///< texts that standard error contains
+  std::vector<std::string> expected;  ///< texts that standard error contains, an error of its own once
+  int code = 5;
+  double deadline = kDeadline;
 };
 
 int repeats() {
@@ -61,14 +64,14 @@ std::vector<std::string> command_of(const Case& test) {
     command = {TRIREME_TEST_MPIRUN, "-n", "3", "--oversubscribe", "--allow-run-as-root", "--bind-to", "none"};
   else
     command = {TRIREME_COMMAND, "launch", "-n", "3"};
-  command.insert(command.end(), {HANG_PROGRAM, test.how, std::to_string(kDeadline), test.check});
+  command.insert(command.end(), {HANG_PROGRAM, test.how, std::to_string(test.deadline), test.check});
   return command;
 }
 
 void expect_nothing_left(const std::vector<Rank>& ranks) {
   EXPECT_EQ(ranks.size(), 3U);
   for (const auto& rank : ranks) {
-    EXPECT_TRUE(wait_until([&] { return !runs(rank.pid); }, 10)) << "process " << rank.pid << " is left";
+    EXPECT_TRUE(wait_until([&] { return !runs(rank.pid); })) << "process " << rank.pid << " is left";
     EXPECT_FALSE(rank.folder.empty());
     EXPECT_FALSE(std::filesystem::exists(rank.folder)) << rank.folder << " is left";
   }
@@ -77,20 +80,23 @@ void expect_nothing_left(const std::vector<Rank>& ranks) {
 void run_case(const Case& test) {
   SCOPED_TRACE(std::string(name_of(test.by)) + " " + test.how + " " + test.check);
   const bool failed_before = ::testing::Test::HasFailure();
-  const auto result = run_process(command_of(test), {.environment = {"OMP_NUM_THREADS=1"}, .time_limit = 60});
+  const auto result = run_process(command_of(test), {.environment = {"OMP_NUM_THREADS=1"}});
   const auto end = seconds_now();
   const auto ranks = ranks_in(result.out);
   EXPECT_FALSE(result.hung);
-  // The user's mpirun has an exit code of its own after a rank's death.
-  EXPECT_EQ(result.code, test.expected.empty() ? 0 : test.by == By::mpirun && test.how == "kill" ? 137 : 5);
-  EXPECT_EQ(count_of(result.err, "in operation"), test.expected.empty() ? 0 : 1);
-  for (const auto& text : test.expected) EXPECT_NE(result.err.find(text), std::string::npos) << text;
+  EXPECT_EQ(result.code, test.expected.empty() ? 0 : test.code);
+  const bool has_table = !test.expected.empty() && test.code != kOfData;  // an error of its own is said alone
+  EXPECT_EQ(count_of(result.err, "in operation"), has_table ? 1 : 0);
+  for (const auto& text : test.expected) {
+    const int count = count_of(result.err, text);
+    EXPECT_TRUE(has_table ? count > 0 : count == 1) << text;
+  }
   if (test.expected.empty() && test.by != By::mpirun) {
     EXPECT_EQ(result.err, "");
   }
   double begin = 0;
   for (const auto& rank : ranks) begin = std::max(begin, rank.time);
-  EXPECT_LT(end - begin, (test.how == "slow" ? 2.5 : 1) * kDeadline + kMargin);
+  EXPECT_LT(end - begin, (test.how == "slow" ? 2.5 : 1) * test.deadline + kMargin);
   expect_nothing_left(ranks);
   if (!failed_before && ::testing::Test::HasFailure()) {
     ADD_FAILURE() << "exit code " << result.code << "\n--- stdout\n" << result.out << "--- stderr\n" << result.err;
@@ -111,17 +117,17 @@ TEST(Hang, UnderOurLauncher) {
       {By::launch,
        "stop",
        "",
-       {"within 1 s", "  1     stopped ",
+       {"within 3 s", "  1     stopped ",
         "rank 1 has not entered all_reduce world #21 [16, 4] float32: it "
         "is stopped"}},
       {By::launch,
        "never",
        "",
-       {"within 1 s", "  1     running ", "rank 1 has not entered all_reduce world #21", "no operation"}},
+       {"within 3 s", "  1     running ", "rank 1 has not entered all_reduce world #21", "no operation"}},
       {By::launch,
        "other",
        "",
-       {"within 1 s",
+       {"within 3 s",
         "rank 1 called broadcast world #21 root 0 [16, 4] float32 where rank 0 called "
         "all_reduce world #21 [16, 4] float32"}},
       {By::launch, "other", "check", {"rank 1 (world rank 1) calls broadcast of [16, 4] float32, root 0"}},
@@ -129,16 +135,22 @@ TEST(Hang, UnderOurLauncher) {
       {By::launch, "shape", "check", {"rank 1 (world rank 1) calls all_reduce (sum) of [64, 4] float32"}},
       {By::launch, "message", "", {"recv world from 0"}},
       {By::launch, "none", "check", {}},
+      {By::launch, "error", "", {"hang_program: rank 1: a file is broken\n"}, kOfData},
+      {By::launch, "same", "", {"hang_program: a file is broken\n"}, kOfData},
   });
 }
 
 TEST(Hang, UnderTheUsersMpirun) {
-  run_cases({{By::mpirun, "kill", "", {"rank 1 has died", "  1     dead "}},
+  // It has an exit code of its own after a rank's death. The deadline of ranks that wait for one with an error is over
+  // before that error would be said if its rank waited for rank 0.
+  run_cases({{By::mpirun, "kill", "", {"rank 1 has died", "  1     dead "}, 137},
              {By::mpirun, "stop", "", {"  1     stopped ", "it is stopped"}},
              {By::mpirun, "other", "", {"rank 1 called broadcast world #21 root 0 [16, 4] float32"}},
              {By::mpirun, "other", "check", {"rank 1 (world rank 1) calls broadcast of [16, 4] float32, root 0"}},
              {By::mpirun, "slow", "", {}},
-             {By::mpirun, "none", "", {}}});
+             {By::mpirun, "none", "", {}},
+             {By::mpirun, "error", "", {"hang_program: rank 1: a file is broken\n"}, kOfData, 2},
+             {By::mpirun, "same", "", {"a file is broken\n"}, kOfData}});
 }
 
 }  // namespace

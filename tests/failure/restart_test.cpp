@@ -8,6 +8,7 @@
 #include "tests/command/launcher_beside.h"
 #include "tests/command/metrics.h"
 #include "tests/command/small_run.h"
+#include "tests/failure/held_saves.h"
 
 namespace trireme::tests {
 namespace {
@@ -53,9 +54,13 @@ TEST(Restart, AKilledRankChangesNothing) {
   for (const auto& row : rows) {
     SCOPED_TRACE(row.what);
     const SmallRun run(kLeaves, kSteps);
+    const HeldSaves held(run, "step-00000040.tmp");
     const auto result =
         run_process(joined(joined(row.before, {TRIREME_COMMAND, "train", run.config}), joined(row.after, kOften)),
-                    {.meanwhile = [&](pid_t) { kill_a_rank(run); }});
+                    held.options([&](pid_t) {
+                      kill_a_rank(run);
+                      held.release();
+                    }));
     EXPECT_EQ(result.code, 0) << result.err;
     EXPECT_EQ(count_of(result.out, "restart   1 of 2, after: rank 1 was killed by signal 9"), 1) << result.out;
     EXPECT_EQ(count_of(result.out, "resume    from "), 1) << result.out;
@@ -151,24 +156,38 @@ TEST(Restart, OnlyDeathsAreRestarted) {
 
 // A signal between two starts, or just before the first one is over, ends the command.
 TEST(Restart, ASignalBetweenTwoStartsIsObeyed) {
-  const LauncherBeside launcher(
-      [](const std::string& folder, const std::string&) { return "echo $RANK >>" + folder + "/starts\nkill -9 $$\n"; });
-  const SmallRun run(kLeaves, kSteps);
-  const auto starts = launcher.folder().path() + "/starts";
-  const auto result = run_process(
-      {launcher.command(), "train", run.config, "--ranks", "2", "--max-restarts", "5"},
-      {.meanwhile = [&](pid_t command) {
-        EXPECT_TRUE(wait_until([&] { return std::filesystem::exists(starts); }, 60, std::chrono::milliseconds(1)));
-        kill(command, SIGTERM);
-      }});
-  EXPECT_NE(result.code, 0);
-  EXPECT_LE(lines_of(content_of(starts)).size(), 2U) << "its ranks were started again";
-  EXPECT_EQ(result.err.find("not started again"), std::string::npos) << result.err;
+  for (const bool between : {false, true}) {
+    SCOPED_TRACE(between);
+    const LauncherBeside launcher([](const std::string& folder, const std::string&) {
+      return "echo $RANK >>" + folder + "/starts\nkill -9 $$\n";
+    });
+    const SmallRun run(kLeaves, kSteps);
+    const auto starts = launcher.folder().path() + "/starts";
+    std::size_t started = 0;
+    const auto result = run_process(
+        {launcher.command(), "train", run.config, "--ranks", "2", "--max-restarts", "5"},
+        {.meanwhile = [&](pid_t command) {
+          const auto is_time = [&] {
+            return between ? count_of(printed_by(command), "restart   1 of 5") == 1 : std::filesystem::exists(starts);
+          };
+          EXPECT_TRUE(wait_until(is_time, 60, std::chrono::milliseconds(1)));
+          // However late this test is, the ranks that were started before the signal are then known.
+          stop_process(command);
+          EXPECT_TRUE(wait_until([&] { return processes_with(launcher.folder().path()).size() == 1; }));
+          started = lines_of(content_of(starts)).size();
+          kill(command, SIGTERM);
+          kill(command, SIGCONT);
+        }});
+    EXPECT_NE(result.code, 0);
+    // The command may have been stopped between the two ranks of a start.
+    EXPECT_LE(lines_of(content_of(starts)).size(), started + started % 2) << "its ranks were started again";
+    EXPECT_EQ(result.err.find("not started again"), std::string::npos) << result.err;
+  }
 }
 
 // The ranks have died, and the command knows nothing of it yet.
 TEST(Restart, ASignalBesideTheDeathOfAllRanksIsObeyed) {
-  const auto time = "600.625" + std::to_string(getpid());  // of this program's ranks alone
+  const auto time = own_time("600.625");
   const LauncherBeside launcher([&](const std::string&, const std::string&) { return "exec sleep " + time + "\n"; });
   const SmallRun run(kLeaves, kSteps);
   const auto result = run_process({launcher.command(), "train", run.config, "--ranks", "2", "--max-restarts", "5"},
@@ -215,11 +234,13 @@ void kill_after(const SmallRun& run, bool restarted, int steps) {
 TEST(Restart, WithoutACheckpointTheFolderIsUsedAgain) {
   const SmallRun run(kOneEpochsLeaves, kOneEpoch);
   ASSERT_EQ(run.train(1).code, 0);
-  const auto result = run.train(2, {"--fresh", "--max-restarts", "2"}, {.meanwhile = [&](pid_t) {
-                                  // The run before is moved when the first rank is there.
-                                  wait_for_file(run.dir() + ".1");
-                                  for (const bool restarted : {false, true}) kill_after(run, restarted, 10);
-                                }});
+  const HeldSaves held(run);
+  const auto result = run.train(2, {"--fresh", "--max-restarts", "2"}, held.options([&](pid_t) {
+    // The run before is moved when the first rank is there.
+    wait_for_file(run.dir() + ".1");
+    for (const bool restarted : {false, true}) kill_after(run, restarted, 10);
+    held.release();
+  }));
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(count_of(result.out, "restart   "), 2) << result.out;
   EXPECT_EQ(count_of(result.out, "earlier   start saved no checkpoint; its folder is used again\n"), 2) << result.out;
@@ -234,10 +255,11 @@ TEST(Restart, WithoutACheckpointTheFolderIsUsedAgain) {
 // More steps without a checkpoint are lost like fewer ones.
 TEST(Restart, OnlyANewerCheckpointIsProgress) {
   const SmallRun run(kOneEpochsLeaves, kOneEpoch);
-  const auto result = run.train(2, {"--max-restarts", "2", "--min-ranks", "1"}, {.meanwhile = [&](pid_t) {
-                                  for (const bool restarted : {false, true})
-                                    kill_after(run, restarted, restarted ? 30 : 10);
-                                }});
+  const HeldSaves held(run);
+  const auto result = run.train(2, {"--max-restarts", "2", "--min-ranks", "1"}, held.options([&](pid_t) {
+    for (const bool restarted : {false, true}) kill_after(run, restarted, restarted ? 30 : 10);
+    held.release();
+  }));
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(count_of(result.out, "ranks     1 in place of 2\n"), 1) << result.out;
 }
@@ -245,7 +267,11 @@ TEST(Restart, OnlyANewerCheckpointIsProgress) {
 // One process cannot have fewer ranks.
 TEST(Restart, TheAdviceFitsOneRank) {
   const SmallRun run(kOneEpochsLeaves, kOneEpoch);
-  const auto result = run.train(1, {"--max-restarts", "1"}, {.meanwhile = [&](pid_t) { kill_after(run, false, 10); }});
+  const HeldSaves held(run);
+  const auto result = run.train(1, {"--max-restarts", "1"}, held.options([&](pid_t) {
+    kill_after(run, false, 10);
+    held.release();
+  }));
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(count_of(result.err,
                      "was killed by signal 9, most often because the machine ran out of memory: use a smaller "

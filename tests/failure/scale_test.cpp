@@ -21,7 +21,6 @@ Counts count(int ranks, const std::string& layout) {
   const auto file = run.dir() + ".counts";
   ProcessOptions options;
   options.environment = {"LD_PRELOAD=" TRIREME_COUNT_MPI, "COUNT_FILE=" + file, "OMP_NUM_THREADS=1"};
-  options.time_limit = 300;
   const auto result = run_process(
       {TRIREME_TEST_MPIRUN, "-n", std::to_string(ranks), "--oversubscribe", "--allow-run-as-root", "--bind-to", "none",
        "--quiet", "--mca", "mpi_yield_when_idle", "1", TRIREME_COMMAND, "train", run.config, "--set", layout},

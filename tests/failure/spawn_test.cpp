@@ -17,7 +17,7 @@ ProcessResult run(std::vector<std::string> arguments, const ProcessOptions& opti
 }
 
 bool no_rank_is_left() {
-  return wait_until([] { return processes_with(SPAWN_PROGRAM).empty(); }, 10);
+  return wait_until([] { return processes_with(SPAWN_PROGRAM).empty(); });
 }
 
 TEST(Spawn, RunsTheFunctionOnEachRank) {

@@ -15,6 +15,7 @@
 #include "tests/command/launch.h"
 #include "tests/command/metrics.h"
 #include "tests/command/small_run.h"
+#include "tests/failure/held_saves.h"
 
 namespace trireme::tests {
 namespace {
@@ -127,15 +128,16 @@ TEST(Stop, AKillInABackgroundSaveCostsNoOther) {
   const std::string steps = "epochs = 4\nglobal_batch = 8\nmax_norm = 1.0\n";  // 24 steps
   const SmallRun straight(kLeaves, steps), run(kLeaves, steps);
   ASSERT_EQ(start(straight, how).code, 0);
-  const auto killed = start(run, how, {.meanwhile = [&](pid_t) {
-                              EXPECT_TRUE(wait_until(
-                                  [&] {
-                                    const auto [complete, unfinished] = count_checkpoints(run);
-                                    return complete > 0 && unfinished > 0;
-                                  },
-                                  60, std::chrono::microseconds(100)));
-                              for (const pid_t rank : run.ranks()) kill(rank, SIGKILL);
-                            }});
+  const HeldSaves held(run, "step-00000003.tmp/state.json");
+  const auto killed = start(run, how, held.options([&](pid_t) {
+    EXPECT_TRUE(wait_until(
+        [&] {
+          const auto [complete, unfinished] = count_checkpoints(run);
+          return complete > 0 && unfinished > 0;
+        },
+        60, std::chrono::microseconds(100)));
+    for (const pid_t rank : run.ranks()) kill(rank, SIGKILL);
+  }));
   EXPECT_NE(killed.code, 0);
   run.expect_all_gone();
   RecordProperty("unfinished", count_checkpoints(run).second);
@@ -278,6 +280,25 @@ TEST(Stop, OneRankSaysWhatIsLost) {
   run.expect_all_gone();
 }
 
+// A rank that was signalled itself, and cannot save in time.
+TEST(Stop, WhatIsLostIsSaidWhereASignalEndsARank) {
+  const SmallRun run(kManyLeaves, kEndless);
+  const auto hangs = run.folder.path() + "/hangs";
+  const auto result = run.train(2, {"--set", "run.stop_grace_s=1"},
+                                {.environment = {std::string("LD_PRELOAD=") + TRIREME_FAULTS,
+                                                 "FAULT_FOLDER=" + run.dir() + "/checkpoints", "FAULT_WAIT=" + hangs},
+                                 .meanwhile = [&](pid_t) {
+                                   run.wait_for_steps();
+                                   std::ofstream(hangs) << "for good";
+                                   const auto ranks = run.ranks();
+                                   if (!ranks.empty()) kill(ranks.back(), SIGTERM);
+                                 }});
+  expect_refusal(result, 128 + SIGTERM,
+                 "stopped by signal 15 (Terminated); it could not save within run.stop_grace_s = 1; nothing of the run "
+                 "was saved");
+  run.expect_all_gone();
+}
+
 // Ranks that are stopped cannot end by themselves.
 TEST(Stop, ASecondSignalEndsTheRunAtOnce) {
   const SmallRun run(kLeaves, kEndless);
@@ -385,6 +406,8 @@ TEST(Stop, APauseStopsTheRanks) {
                                 };
                                 kill(launcher, SIGTSTP);
                                 EXPECT_TRUE(all_are(true)) << how.what;
+                                // It stops itself after them; a SIGCONT before that would be lost.
+                                EXPECT_TRUE(wait_until([&] { return state_of(launcher) == 'T'; })) << how.what;
                                 kill(launcher, SIGCONT);
                                 EXPECT_TRUE(all_are(false)) << how.what;
                                 kill(launcher, SIGTERM);

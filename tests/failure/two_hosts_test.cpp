@@ -23,7 +23,7 @@ ProcessResult on_two_hosts(const std::vector<std::string>& program) {
       kTwoHosts, TRIREME_TEST_MPIRUN,   "-n", "4", "--host", "a:2,b:2", "--bind-to", "none", "--quiet",
       "--mca",   "mpi_yield_when_idle", "1"};
   command.insert(command.end(), program.begin(), program.end());
-  return run_process(command, {.time_limit = 120});
+  return run_process(command);
 }
 
 TEST(TwoHosts, TrainAsOneProcessDoes) {

@@ -4,12 +4,14 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "core/checkpoint/formats/safetensors.h"
+#include "core/comm/host_values.h"
 #include "core/nn/block.h"
 #include "core/optim/optimizers.h"
 #include "models/registry.h"
@@ -205,7 +207,8 @@ void expect_layout_of_hugging_face(const std::string& dir, const Named& weights)
 
 /// A run that one layout saved after two steps continues in another layout.
 TEST_P(ParityBooster, SavesAndLoadsModelAndOptimizer) {
-  const auto dir = (fs::temp_directory_path() / ("trireme_booster_" + std::to_string(world().size()))).string();
+  const auto own = fs::temp_directory_path() / ("trireme_booster_" + std::to_string(getpid()));
+  const auto dir = comm::broadcast_text(world().group(), own.string());
   const std::string optimizer = dir + "/optimizer.safetensors";
   const TaskLayout plain{"torch_ddp", "torch_ddp", ""};
   for (const auto* model : {"llama", "gpt2"}) {

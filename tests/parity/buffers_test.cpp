@@ -10,6 +10,7 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -89,6 +90,12 @@ void expect_bitwise(const Named& got, const Named& wanted) {
   for (const auto& [name, value] : wanted) EXPECT_TRUE(at::equal(got.at(name), value)) << name;
 }
 
+/// A folder of all ranks, which no other program of tests has.
+std::string shared_folder(const std::string& name) {
+  const auto own = fmt::format("trireme-{}-{}", name, getpid());
+  return comm::broadcast_text(world().group(), (std::filesystem::temp_directory_path() / own).string());
+}
+
 using Buffers = UnderPlugins;
 
 TEST_P(Buffers, EqualThoseOfTheFirstShare) {
@@ -108,7 +115,7 @@ TEST_P(Buffers, EqualThoseOfTheFirstShare) {
 }
 
 TEST_P(Buffers, AreResumedBitForBit) {
-  const auto folder = std::filesystem::path(testing::TempDir()) / ("buffers-" + GetParam().name);
+  const std::filesystem::path folder = shared_folder("buffers");
   if (world().rank() == 0) std::filesystem::remove_all(folder);
   world().group().barrier();
   Training straight(GetParam(), adapted());
@@ -142,7 +149,7 @@ TEST_P(Buffers, AreResumedBitForBit) {
 }
 
 TEST_P(Buffers, AreExportedAndLoaded) {
-  const auto folder = (std::filesystem::path(testing::TempDir()) / ("export-" + GetParam().name)).string();
+  const auto folder = shared_folder("export");
   Training training(GetParam(), adapted());
   training.train_to(2);
   checkpoint::save_weights(folder, training.run.model->state_dict(), {}, training.booster.mesh());

@@ -1,16 +1,20 @@
 // The end of a rank with an error, or because another one has died: where and by whom it is said, once for all ranks.
 #pragma once
 
-#include "core/comm/world.h"
+#include <functional>
+#include <string>
+
+#include "core/launch/launch_info.h"
 #include "core/launch/rank_report.h"
 
 namespace trireme::comm::flight {
 
-/// To be called with the error that ends this rank, before the process ends. Marks the record. Returns whether the
-/// error is said: by the parent, if it is ours; or, if a peer was lost, with the table by one rank of this host. Else
-/// the caller says it. Without a parent it takes seconds: a higher rank waits, because rank 0 may have the same error,
-/// and ends all others.
-bool report_failure(const ranks::Failure& failure, const LaunchInfo& info);
+/// To be called with the error that ends this rank, before the process ends. Marks the record, and returns when the
+/// error is said: by the parent, if it is ours; else by one rank of this host, with the table if a peer was lost. That
+/// rank calls `say` with the message, or prints the table itself. Of ranks that fail within a moment, the lowest one
+/// speaks. A host without rank 0 gives that rank's host seconds to say the same error and to end all ranks.
+void report_failure(const ranks::Failure& failure, const LaunchInfo& info,
+                    const std::function<void(const std::string& message)>& say);
 
 /// Handles SIGTERM, unless the program does: the signal is noted in the record, and then ends this process as usual.
 /// Where the ranks have no parent of ours, their launcher (such as mpirun) sends it when a rank has died, and the

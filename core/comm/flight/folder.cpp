@@ -19,16 +19,14 @@ namespace {
 constexpr const char* kPrefix = "trireme-flight";
 
 /// Memory first: the kernel may hold up a store to a page of a disk's file while it writes the page out.
-std::string root() {
-  if (access("/dev/shm", W_OK | X_OK) == 0) return "/dev/shm";
-  for (const char* name : {"TMPDIR", "TEMP", "TMP"})
-    if (const auto named = environment(name); !named.empty()) return named;
-  return "/tmp";
-}
+std::string root() { return access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : temporary_folder(); }
+
+/// Of the folders of this user's runs without a parent, whose records this version can read.
+std::string shared_prefix() { return fmt::format("{}-v{}-{}-", kPrefix, kVersion, geteuid()); }
 
 /// The folder that the ranks of a host share without a parent.
 std::string shared_folder(const std::string& job) {
-  return fmt::format("{}/{}-{}-{:016x}", root(), kPrefix, geteuid(), std::hash<std::string>{}(job));
+  return fmt::format("{}/{}{:016x}", root(), shared_prefix(), std::hash<std::string>{}(job));
 }
 
 bool uses_folder(int pid, std::int64_t start) { return process_state(pid, start) != ProcessState::gone; }
@@ -47,7 +45,7 @@ bool in_use(const std::string& path) {
 /// Removes the shared folders of this user's earlier runs all of whose ranks were killed at once.
 void remove_abandoned(const std::string& in) {
   constexpr std::size_t kDigits = 16;
-  const auto own = fmt::format("{}-{}-", kPrefix, geteuid());
+  const auto own = shared_prefix();
   std::error_code none;
   for (std::filesystem::directory_iterator entry(in, none), end; !none && entry != end; entry.increment(none)) {
     const auto path = entry->path().string(), name = entry->path().filename().string();
@@ -56,28 +54,31 @@ void remove_abandoned(const std::string& in) {
   }
 }
 
-/// A record that a killed process of an earlier run with the same name has left.
-void remove_left_over(const std::string& folder) {
-  for (const auto& rank : read_ranks(folder))
-    if (rank.record.pid_namespace == pid_namespace() && !uses_folder(rank.record.pid, rank.record.process_start))
-      unlink(fmt::format("{}/{}{}", folder, kRankFile, rank.record.rank).c_str());
-}
-
 }  // namespace
 
 ParentFolder::ParentFolder() : folder_(root(), kPrefix) { remove_abandoned(root()); }
 
-std::string rank_folder(const Place& place) {
-  if (place.size == 1) return "";
+std::string rank_folder(const LaunchInfo& info) {
+  if (info.size == 1) return "";
   if (const auto given = environment(kFolderVariable); !given.empty() && is_own_folder(given)) return given;
-  const auto name = place.job.empty() ? std::to_string(getppid()) : place.job;
+  const auto name = info.job.empty() ? std::to_string(getppid()) : info.job;
   const auto path = shared_folder(name);
   if (mkdir(path.c_str(), 0700) == 0)
     remove_abandoned(root());
   else if (errno != EEXIST || !is_own_folder(path))
     return "";
-  remove_left_over(path);
   return path;
+}
+
+void remove_left_over(const std::string& folder) {
+  bool in_use = false;
+  for (const auto& rank : read_ranks(folder)) {
+    const bool is_gone =
+        rank.record.pid_namespace == pid_namespace() && !uses_folder(rank.record.pid, rank.record.process_start);
+    if (is_gone) unlink(fmt::format("{}/{}{}", folder, kRankFile, rank.record.rank).c_str());
+    in_use = in_use || !is_gone;
+  }
+  if (!in_use) unlink(fmt::format("{}/{}", folder, kControlFile).c_str());
 }
 
 void remove_if_all_ended(const std::string& folder, int ranks) {

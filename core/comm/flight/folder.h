@@ -8,10 +8,9 @@
 #include <string>
 
 #include "core/base/owned_folder.h"
+#include "core/launch/launch_info.h"
 
 namespace trireme::comm::flight {
-
-struct Place;
 
 /// A folder for the ranks of a new run. The destructor removes it. path() is "" where no folder can be made: then
 /// nothing is recorded.
@@ -25,7 +24,10 @@ class ParentFolder {
 };
 
 /// The folder of a rank: that of its parent, else one that the ranks of the host share; "" if there is none.
-std::string rank_folder(const Place& place);
+std::string rank_folder(const LaunchInfo& info);
+/// Removes what killed processes of an earlier run with the same name have left in a folder that ranks share: their
+/// records, and what they have said, if no rank of this run has come.
+void remove_left_over(const std::string& folder);
 /// Removes the folder when all `ranks` ranks of this host have ended normally.
 void remove_if_all_ended(const std::string& folder, int ranks);
 void remove_folder(const std::string& folder);

@@ -78,9 +78,9 @@ static_assert(std::is_trivially_copyable_v<RankRecord> && std::is_standard_layou
 
 /// The folder's control file, where the ranks of a host have no parent of ours: what one of them says for all.
 struct Control {
-  std::int32_t claimed;       ///< 1 + the rank that prints the table; 0: none
+  std::int32_t claimed;       ///< 1 + the rank that prints why the run ends; 0: none
   std::int32_t dying;         ///< the run is being ended after a failure
-  std::int32_t printed;       ///< the table is on standard error
+  std::int32_t printed;       ///< that is on standard error
   std::int32_t request_said;  ///< that a training stops, as a signal asked it to
   std::int32_t end_said;      ///< that a signal has ended the training
 };

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/file.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -84,10 +85,10 @@ Mapping map_new(const std::string& path) {
   return map_memory(file.get(), sizeof(T), PROT_READ | PROT_WRITE, MAP_SHARED);
 }
 
-void fill(RankRecord& to, const Place& place) {
+void fill(RankRecord& to, const LaunchInfo& info) {
   std::memset(&to, 0, sizeof to);
-  to.rank = place.rank;
-  to.size = place.size;
+  to.rank = info.rank;
+  to.size = info.size;
   to.pid = getpid();
   to.process_start = process_start(to.pid);
   to.pid_namespace = pid_namespace();
@@ -106,20 +107,23 @@ void on_exit() {
 
 }  // namespace
 
-void open(const Place& place) {
+void open(const LaunchInfo& info) {
   auto& opened = files();
   any_lost = false;
-  const auto where = rank_folder(place);
+  const auto where = rank_folder(info);
   if (where.empty()) return;
-  auto made = map_new<RankRecord>(fmt::format("{}/{}{}", where, kRankFile, place.rank));
   const bool shares = !parent::listens();
+  // One rank at a time: each finds the records of those that have come before it.
+  const FileDescriptor lock(::open((where + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (shares && flock(lock.get(), LOCK_EX) == 0) remove_left_over(where);
+  auto made = map_new<RankRecord>(fmt::format("{}/{}{}", where, kRankFile, info.rank));
   Mapping control;
   if (shares) control = map_new<Control>(fmt::format("{}/{}", where, kControlFile));
   if (!made || (shares && !control)) return;
-  fill(*static_cast<RankRecord*>(made.get()), place);
+  fill(*static_cast<RankRecord*>(made.get()), info);
   if (opened.record) opened.earlier.push_back(std::move(opened.record));
   opened.folder = where;
-  opened.local_size = place.local_size;
+  opened.local_size = info.local_size;
   opened.record = std::move(made);
   opened.control = std::move(control);
   current.store(static_cast<RankRecord*>(opened.record.get()), std::memory_order_release);
@@ -258,10 +262,8 @@ void end_with_error(int exit_code, const std::string& text) {
   any_lost = lost() || (on_device && exit_code == static_cast<int>(ExitCode::communication));
   store(mine.end, lost() ? EndKind::lost : EndKind::error, std::memory_order_release);
   auto* shared = shared_control();
-  if (lost() || shared == nullptr) return;
   // Its own message is all that there is to say, and the launcher ends the others without a word to them.
-  store(shared->dying, std::int32_t{1});
-  remove_folder(files().folder);
+  if (!lost() && shared != nullptr) store(shared->dying, std::int32_t{1});
 }
 
 bool job_is_dying() {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/comm/flight/record.h"
+#include "core/launch/launch_info.h"
 
 namespace trireme::comm::flight {
 
@@ -43,14 +44,9 @@ struct Call {
   bool is_message = false;
 };
 
-struct Place {
-  int rank = 0, size = 1, local_size = 1;
-  std::string job{};  ///< the launcher's name for this run; "" if unknown
-};
-
 /// Opens the record of this rank, in the parent's folder or in one that the ranks of the host share. Where there is no
-/// place for it, nothing is recorded: that is no error. A process may do this again after end().
-void open(const Place& place);
+/// place for it, nothing is recorded: that is no error. A process may do this again: then its record is empty again.
+void open(const LaunchInfo& info);
 /// The ranks are world ranks in group order. `made`: the number of the partition, the same on all ranks.
 GroupName join(const std::string& axis, const std::vector<int>& ranks, std::uint64_t made);
 Entry enter(const GroupName& group, const Call& call);

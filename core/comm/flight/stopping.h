@@ -6,7 +6,7 @@
 #include <csignal>
 #include <string>
 
-#include "core/comm/world.h"
+#include "core/launch/launch_info.h"
 
 namespace trireme::comm::flight {
 

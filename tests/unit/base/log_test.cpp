@@ -2,6 +2,7 @@
 #include "core/base/log.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
@@ -19,7 +20,7 @@ std::string content_of(const std::string& path) {
 }
 
 TEST(LogFile, ReceivesMessagesLoggedBeforeItIsOpened) {
-  const auto folder = testing::TempDir() + "log-file-test";
+  const auto folder = testing::TempDir() + "log-file-test-" + std::to_string(getpid());
   std::filesystem::remove_all(folder);
   const auto path = folder + "/logs/rank-1.log";
   std::FILE* out = std::tmpfile();
@@ -41,6 +42,7 @@ TEST(LogFile, ReceivesMessagesLoggedBeforeItIsOpened) {
   EXPECT_EQ(std::fgets(printed, sizeof printed, out), nullptr);
   std::fclose(out);
   EXPECT_THROW(LogFile().open(path + "/below-a-file.log"), CheckpointError);
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

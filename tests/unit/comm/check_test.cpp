@@ -47,9 +47,10 @@ TEST(Fingerprint, TheErrorNamesWhoCallsWhat) {
 }
 
 /// What each rank's comparison says in the end; "" if nothing. `shapes[r]`: of rank r's operations.
-std::vector<std::string> compare_by_store(const std::vector<std::vector<std::int64_t>>& shapes) {
+std::vector<std::string> compare_by_store(const std::vector<std::vector<std::int64_t>>& shapes,
+                                          std::chrono::milliseconds timeout = std::chrono::seconds(60)) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
-  store->setTimeout(std::chrono::milliseconds(300));
+  store->setTimeout(timeout);
   std::vector<std::string> said(shapes.size());
   std::vector<std::thread> threads;
   for (std::size_t rank = 0; rank < shapes.size(); ++rank)
@@ -70,7 +71,7 @@ TEST(StoreCheck, FindsADifferenceAndAMissingRank) {
   const auto differ = compare_by_store({{1, 2, 3}, {1, 5, 3}});
   EXPECT_NE(differ[0].find("rank 1 (world rank 1) calls all_reduce of [5] float32"), std::string::npos) << differ[0];
   EXPECT_NE(differ[1].find("rank 0 (world rank 0) calls all_reduce of [2] float32"), std::string::npos) << differ[1];
-  const auto missing = compare_by_store({{1, 2}, {1}});
+  const auto missing = compare_by_store({{1, 2}, {1}}, std::chrono::milliseconds(300));
   EXPECT_NE(missing[0].find("rank 1 (world rank 1) did not come to this operation"), std::string::npos) << missing[0];
 }
 

@@ -100,7 +100,7 @@ TEST_F(Recorded, OutlivesItsProcess) {
 
 TEST(Folder, IsRemovedByTheLastRankWithoutAParent) {
   unsetenv(kFolderVariable);
-  const Place place{.rank = 0, .size = 2, .local_size = 1, .job = "flight test"};
+  const LaunchInfo place{.rank = 0, .size = 2, .local_size = 1, .job = "flight test"};
   open(place);
   const auto where = folder();
   ASSERT_FALSE(where.empty());
@@ -108,6 +108,36 @@ TEST(Folder, IsRemovedByTheLastRankWithoutAParent) {
   end();
   EXPECT_FALSE(std::filesystem::exists(where));
   EXPECT_EQ(rank_folder({.rank = 0, .size = 1}), "");  // one process needs none
+}
+
+// A launcher may give every run the same name, and the ranks of one may have been killed after one has said why it
+// ends.
+TEST(Folder, WhatAnEarlierRunHasSaidIsForgotten) {
+  unsetenv(kFolderVariable);
+  const LaunchInfo rank{.rank = 0, .size = 2, .local_size = 2, .job = "flight test, twice"};
+  const pid_t child = fork();
+  if (child == 0) {
+    open(rank);
+    shared_control()->claimed = shared_control()->printed = 1;
+    _exit(0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  open(rank);
+  ASSERT_NE(shared_control(), nullptr);
+  EXPECT_EQ(shared_control()->claimed, 0);
+  shared_control()->claimed = 2;
+  const pid_t other = fork();
+  if (other == 0) {
+    auto second = rank;
+    second.rank = 1;
+    open(second);
+    _exit(shared_control()->claimed);
+  }
+  ASSERT_EQ(waitpid(other, &status, 0), other);
+  EXPECT_EQ(WEXITSTATUS(status), 2) << "a rank of the same run has not found what was said";
+  remove_folder(folder());
+  end();
 }
 
 /// A rank of a fabricated run, all of whose ranks are in group "dp" with identity 5.

@@ -377,7 +377,7 @@ TEST(Loader, PrefetchesUpToItsLimit) {
   set->reads = 0;
   loader.start_epoch(0);
   const auto reads_reach = [&](int wanted) {
-    for (int i = 0; i < 400 && set->reads < wanted; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    for (int i = 0; i < 12'000 && set->reads < wanted; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
     return set->reads.load();
   };

@@ -165,12 +165,12 @@ TEST_F(RunFolders, ThePointIsChosenWhenNoOtherRunWrites) {
 // The ranks of the start before may still be ending.
 TEST_F(RunFolders, ARestartWaitsForTheStartBefore) {
   auto before = begin();
+  EXPECT_NE(refusal().find("another run is writing"), std::string::npos);
+  setenv(kRestartVariable, "1 rank 1 was killed", 1);
   std::thread ends([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));
     before.reset();
   });
-  EXPECT_NE(refusal().find("another run is writing"), std::string::npos);
-  setenv(kRestartVariable, "1 rank 1 was killed", 1);
   EXPECT_EQ(refusal(), "");
   unsetenv(kRestartVariable);
   ends.join();

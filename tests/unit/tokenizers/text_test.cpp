@@ -1,5 +1,6 @@
 // What the golden files do not show: the tokenizer of bytes, meanings of special tokens, files and errors of texts.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -77,7 +78,7 @@ TEST(Config, OfFilesWithoutTokenizerJson) {
 }
 
 TEST(Folder, IsFoundByAnyOfItsFiles) {
-  const auto folder = std::filesystem::path(testing::TempDir()) / "tokenizer_folder";
+  const auto folder = std::filesystem::path(testing::TempDir()) / ("tokenizer_folder-" + std::to_string(getpid()));
   std::filesystem::remove_all(folder);
   std::filesystem::create_directories(folder);
   const auto write = [&](const std::string& name, const std::string& content) {

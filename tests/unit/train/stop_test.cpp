@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <functional>
@@ -50,6 +51,7 @@ TEST(StopSignals, TheFirstIsNotedAndTheNextEndsTheProcess) {
     const char* what;
     std::function<void()> body;
     int exit_code;  // -n: signal n ended the process
+    bool within_a_second = false;
   };
   const auto raise_and_check = [](int number) {
     raise(number);
@@ -71,7 +73,7 @@ TEST(StopSignals, TheFirstIsNotedAndTheNextEndsTheProcess) {
          raise_and_check(SIGINT);
          raise(SIGINT);
        },
-       0},
+       0, true},
       {"another one later",
        [&] {
          const StopSignals signals(0);
@@ -86,7 +88,7 @@ TEST(StopSignals, TheFirstIsNotedAndTheNextEndsTheProcess) {
          close(STDERR_FILENO);
          const StopSignals signals(1);
          raise_and_check(SIGTERM);
-         for (int i = 0; i < 50; ++i) usleep(100'000);
+         for (int i = 0; i < 600; ++i) usleep(100'000);
          _exit(3);
        },
        128 + SIGTERM},
@@ -106,7 +108,14 @@ TEST(StopSignals, TheFirstIsNotedAndTheNextEndsTheProcess) {
        0},
   };
   for (const auto& row : rows) {
-    const int status = status_of(row.body);
+    int status = 0;
+    double seconds = 0;
+    int tries = 0;
+    do {  // again where the machine has held the process up
+      const auto begin = std::chrono::steady_clock::now();
+      status = status_of(row.body);
+      seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    } while (row.within_a_second && seconds > 1 && ++tries < 20);
     EXPECT_EQ(WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status), row.exit_code) << row.what;
   }
 }

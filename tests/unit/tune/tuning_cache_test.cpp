@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -63,7 +64,8 @@ TEST(TuningCache, SaysWhyATuningIsStale) {
 }
 
 TEST(TuningCache, KeepsOneFileForEachModelAndLayout) {
-  const auto folder = testing::TempDir() + "tuning_cache_test";
+  const auto folder = testing::TempDir() + "tuning_cache_test-" + std::to_string(getpid());
+  std::filesystem::remove_all(folder);  // a killed process with this id may have left it
   const auto before = environment("XDG_CACHE_HOME");
   setenv("XDG_CACHE_HOME", folder.c_str(), 1);
   EXPECT_EQ(read_cached_tuning(a_key()), "");

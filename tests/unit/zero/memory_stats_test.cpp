@@ -2,6 +2,7 @@
 #include "zero/gemini/memory_stats.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 
@@ -45,8 +46,13 @@ TEST(MemoryStats, CarefulResidencyBeforeMeasuring) {
   EXPECT_EQ(letters(careful_residency({10, 10, 10}, 0)), "nnn");
 }
 
+/// A file that no other test program has.
+std::string path_of(const std::string& name) {
+  return testing::TempDir() + name + "-" + std::to_string(getpid()) + ".json";
+}
+
 TEST(MemoryStats, RoundTripThroughAFile) {
-  const auto path = testing::TempDir() + "/stats.json";
+  const auto path = path_of("stats");
   const RunKeys run{{"model.dropout", "0.0"}, {"ranks", "2"}};
   kStats.write(path, run);
   const auto got = MemoryStats::read(path, run, 3, "plugin.gemini");
@@ -63,12 +69,12 @@ TEST(MemoryStats, RoundTripThroughAFile) {
   absurd.write(path + ".absurd", {});
   EXPECT_THROW(MemoryStats::read(path + ".absurd", {}, 3, "plugin.gemini"), ConfigError);
   EXPECT_FALSE(MemoryStats::read(path + ".none", {}, 3, "plugin.gemini"));
-  std::filesystem::remove(path);
+  for (const auto& file : {path, path + ".absurd"}) std::filesystem::remove(file);
 }
 
 // The message has each key that differs with both values, and no other key.
 TEST(MemoryStats, OfAnotherRunAreRefused) {
-  const auto path = testing::TempDir() + "/stats-of-another.json";
+  const auto path = path_of("stats-of-another");
   kStats.write(path, {{"model.dropout", "0.0"}, {"ranks", "2"}, {"train.micro_batch", "4"}});
   try {
     MemoryStats::read(path, {{"model.dropout", "0.1"}, {"model.num_layers", "3"}, {"ranks", "2"}}, 3, "plugin.gemini");
