@@ -1,5 +1,5 @@
 // LibTorch's generator of the CPU starts anew before each test, so that inputs which a test draws are the same in every
-// run, whichever other tests run. A GPU's generator is left alone: asking for it would start the driver, and tests
+// run, whichever other tests run. A GPU's generator is left alone: its first use would start the driver, and tests
 // fork.
 #include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>

@@ -30,9 +30,9 @@ struct StartOptions {
 /// How the ranks ended.
 struct RunEnd {
   int code = 0;
-  std::string death{};   ///< in a line: why ranks may be started again: they were killed, or lost each other, or a
-                         ///< program failed
-  bool stopped = false;  ///< a signal to this process asked them to stop, or was to end them
+  /// In a line: why ranks may be started again: they were killed or lost each other, or a program failed; else "".
+  std::string death{};
+  bool stopped = false;        ///< a signal to this process asked them to stop, or was to end them
   ranks::RankReport report{};  ///< what all ranks have told about their training
 };
 

@@ -71,7 +71,7 @@ int run_on_ranks(const std::function<comm::WorldOptions(const LaunchInfo&)>& pre
   auto whose = Whose::of_all;
   try {
     info = detect_launch();
-    comm::flight::open(info);  // the ranks of a host say once what they refuse
+    if (!parent::listens()) comm::flight::open(info);  // the ranks of a host say once what they refuse
     if (info.launcher == Launcher::alone) report_signals();
     const auto options = prepare(info);
     whose = Whose::own;

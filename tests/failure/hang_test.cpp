@@ -1,5 +1,6 @@
 // A rank that is killed, stopped, late or confused: one table says so soon after the deadline, the exit code is that of
-// a communication error, and nothing is left: no process, no file. TRIREME_TEST_REPEAT=25 repeats each case.
+// a communication error, and nothing is left: no process, no file. An error of a rank's own is said alone.
+// TRIREME_TEST_REPEAT=25 repeats each case.
 #include <gtest/gtest.h>
 
 #include <chrono>

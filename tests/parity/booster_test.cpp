@@ -4,14 +4,12 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 #include <string>
 #include <vector>
 
 #include "core/checkpoint/formats/safetensors.h"
-#include "core/comm/host_values.h"
 #include "core/nn/block.h"
 #include "core/optim/optimizers.h"
 #include "models/registry.h"
@@ -207,8 +205,7 @@ void expect_layout_of_hugging_face(const std::string& dir, const Named& weights)
 
 /// A run that one layout saved after two steps continues in another layout.
 TEST_P(ParityBooster, SavesAndLoadsModelAndOptimizer) {
-  const auto own = fs::temp_directory_path() / ("trireme_booster_" + std::to_string(getpid()));
-  const auto dir = comm::broadcast_text(world().group(), own.string());
+  const auto dir = shared_path("booster");
   const std::string optimizer = dir + "/optimizer.safetensors";
   const TaskLayout plain{"torch_ddp", "torch_ddp", ""};
   for (const auto* model : {"llama", "gpt2"}) {

@@ -10,7 +10,6 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
-#include <unistd.h>
 
 #include <filesystem>
 
@@ -90,12 +89,6 @@ void expect_bitwise(const Named& got, const Named& wanted) {
   for (const auto& [name, value] : wanted) EXPECT_TRUE(at::equal(got.at(name), value)) << name;
 }
 
-/// A folder of all ranks, which no other program of tests has.
-std::string shared_folder(const std::string& name) {
-  const auto own = fmt::format("trireme-{}-{}", name, getpid());
-  return comm::broadcast_text(world().group(), (std::filesystem::temp_directory_path() / own).string());
-}
-
 using Buffers = UnderPlugins;
 
 TEST_P(Buffers, EqualThoseOfTheFirstShare) {
@@ -115,7 +108,7 @@ TEST_P(Buffers, EqualThoseOfTheFirstShare) {
 }
 
 TEST_P(Buffers, AreResumedBitForBit) {
-  const std::filesystem::path folder = shared_folder("buffers");
+  const std::filesystem::path folder = shared_path("buffers");
   if (world().rank() == 0) std::filesystem::remove_all(folder);
   world().group().barrier();
   Training straight(GetParam(), adapted());
@@ -149,7 +142,7 @@ TEST_P(Buffers, AreResumedBitForBit) {
 }
 
 TEST_P(Buffers, AreExportedAndLoaded) {
-  const auto folder = shared_folder("export");
+  const auto folder = shared_path("export");
   Training training(GetParam(), adapted());
   training.train_to(2);
   checkpoint::save_weights(folder, training.run.model->state_dict(), {}, training.booster.mesh());

@@ -2,13 +2,11 @@
 // against one process in float64. Also check_reduction, which is for stage 0.
 #include <ATen/TensorOperators.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <filesystem>
 
 #include "core/base/error.h"
 #include "core/base/memory.h"
-#include "core/comm/host_values.h"
 #include "core/nn/block.h"
 #include "tests/parity/layout.h"
 
@@ -95,8 +93,7 @@ TEST(Stage3Auto, EqualsOneProcess) {
 TEST(Stage3Auto, MeasurementsOfAnotherRunAreRefused) {
   TRIREME_ONLY_ON_CPU("limits the host's memory");
   if (world().size() != 2) GTEST_SKIP() << "for 2 ranks";
-  const auto own = std::filesystem::temp_directory_path() / fmt::format("trireme_stage3_{}.json", getpid());
-  const auto file = comm::broadcast_text(world().group(), own.string());
+  const auto file = shared_path("memstats.json");
   const auto with = [&](const std::string& keys) {
     return cross("hybrid_parallel", "",
                  {{"measured", fmt::format("zero_stage = 3\nchunk_config = 1000\nplacement_policy = \"auto\"\n"

@@ -25,6 +25,11 @@
 
 namespace trireme::tests {
 
+std::string shared_path(const std::string& name) {
+  const auto own = std::filesystem::temp_directory_path() / fmt::format("trireme-{}-{}", getpid(), name);
+  return comm::broadcast_text(world().group(), own.string());
+}
+
 std::unique_ptr<Plugin> make_plugin(const Case& c) {
   auto plugin = load_plugin(c.plugin_name);
   const auto root = config::parse_text(fmt::format("[plugin.{}]\n{}", c.plugin_name, c.plugin), c.name);

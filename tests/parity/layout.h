@@ -9,6 +9,9 @@ namespace trireme::tests {
 
 constexpr double kBound = 1e-9;
 
+/// A path in the folder for temporary files, the same on all ranks, which no other program of tests has. Collective.
+std::string shared_path(const std::string& name);
+
 std::unique_ptr<Plugin> make_plugin(const Case& c);
 BoostInputs make_inputs(const Case& c);
 /// Trains by the single calls of the interface, so that gradients can be read between backward pass and step.

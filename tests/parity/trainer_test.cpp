@@ -168,8 +168,7 @@ struct Slow : train::RunCallback {
 
 TEST(TrainerLayoutsTime, ShowsTheRankThatTheOthersWaitFor) {
   if (world().size() == 1) GTEST_SKIP() << "needs ranks that wait for each other";
-  const auto dir =
-      comm::broadcast_text(world().group(), fs::temp_directory_path() / fmt::format("trireme_times_{}", getpid()));
+  const auto dir = shared_path("times");
   const auto data = make_data({.name = "trainer", .samples = kSamples});
   const SmallVit vit(*data);
   // rank_times() is asked first, so that the other's sleep is within the time of its next step.
@@ -211,8 +210,7 @@ struct Waits : train::RunCallback {
 TEST(TrainerLayoutsTime, ASaveBesideTheStepsIsNoPartOfIt) {
   if (world().size() == 1) GTEST_SKIP() << "needs ranks that wait for each other";
   TRIREME_ONLY_ON_CPU("a GPU's host does not wait");
-  const auto dir =
-      comm::broadcast_text(world().group(), fs::temp_directory_path() / fmt::format("trireme_waits_{}", getpid()));
+  const auto dir = shared_path("waits");
   const auto data = make_data({.name = "trainer", .samples = 64});
   const SmallVit vit(*data);
   const auto waits = std::make_shared<Waits>();

@@ -137,12 +137,10 @@ void leave_folder(const LaunchInfo& info, bool has_said, bool of_all) {
     return std::count_if(ranks.begin(), ranks.end(), [](const RankView& view) { return view.failed(); }) ==
            info.local_size;
   };
-  if (!has_said) {  // its end might make the launcher kill the one that removes it
-    if (of_all) wait_for(kForAnother, [&] { return access(where.c_str(), F_OK) != 0; });
-    return;
-  }
-  if (of_all) wait_for(kForAnother, all_have_failed);
-  remove_folder(where);
+  const auto is_removed = [&] { return access(where.c_str(), F_OK) != 0; };
+  // The end of a rank that has not said it might make the launcher kill the one that removes the folder.
+  if (of_all) wait_for(kForAnother, [&] { return has_said ? all_have_failed() : is_removed(); });
+  if (has_said) remove_folder(where);
 }
 
 /// For a rank that its launcher ends because another one has died. The lowest rank of this host prints.

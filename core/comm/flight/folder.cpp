@@ -29,7 +29,11 @@ std::string shared_folder(const std::string& job) {
   return fmt::format("{}/{}{:016x}", root(), shared_prefix(), std::hash<std::string>{}(job));
 }
 
-bool uses_folder(int pid, std::int64_t start) { return process_state(pid, start) != ProcessState::gone; }
+/// Whether the rank's process runs, or may: one of another namespace cannot be seen.
+bool may_run(const RankView& rank) {
+  return rank.record.pid_namespace != pid_namespace() ||
+         process_state(rank.record.pid, rank.record.process_start) != ProcessState::gone;
+}
 
 /// Whether some process of the folder still runs, or the folder is so new that its first one may not have come.
 bool in_use(const std::string& path) {
@@ -37,9 +41,7 @@ bool in_use(const std::string& path) {
   struct stat found {};
   if (stat(path.c_str(), &found) != 0 || time(nullptr) - found.st_mtime < kNew) return true;
   const auto ranks = read_ranks(path);
-  return std::any_of(ranks.begin(), ranks.end(), [](const RankView& rank) {
-    return rank.record.pid_namespace != pid_namespace() || uses_folder(rank.record.pid, rank.record.process_start);
-  });
+  return std::any_of(ranks.begin(), ranks.end(), may_run);
 }
 
 /// Removes the shared folders of this user's earlier runs all of whose ranks were killed at once.
@@ -71,14 +73,14 @@ std::string rank_folder(const LaunchInfo& info) {
 }
 
 void remove_left_over(const std::string& folder) {
-  bool in_use = false;
+  bool has_begun = false;
   for (const auto& rank : read_ranks(folder)) {
-    const bool is_gone =
-        rank.record.pid_namespace == pid_namespace() && !uses_folder(rank.record.pid, rank.record.process_start);
-    if (is_gone) unlink(fmt::format("{}/{}{}", folder, kRankFile, rank.record.rank).c_str());
-    in_use = in_use || !is_gone;
+    if (may_run(rank))
+      has_begun = true;
+    else
+      unlink(fmt::format("{}/{}{}", folder, kRankFile, rank.record.rank).c_str());
   }
-  if (!in_use) unlink(fmt::format("{}/{}", folder, kControlFile).c_str());
+  if (!has_begun) unlink(fmt::format("{}/{}", folder, kControlFile).c_str());
 }
 
 void remove_if_all_ended(const std::string& folder, int ranks) {

@@ -113,9 +113,11 @@ void open(const LaunchInfo& info) {
   const auto where = rank_folder(info);
   if (where.empty()) return;
   const bool shares = !parent::listens();
-  // One rank at a time: each finds the records of those that have come before it.
-  const FileDescriptor lock(::open((where + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (shares && flock(lock.get(), LOCK_EX) == 0) remove_left_over(where);
+  FileDescriptor lock;
+  if (shares) {  // one rank at a time: each finds the records of those that have come before it
+    lock = FileDescriptor(::open((where + "/lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
+    if (flock(lock.get(), LOCK_EX) == 0) remove_left_over(where);
+  }
   auto made = map_new<RankRecord>(fmt::format("{}/{}{}", where, kRankFile, info.rank));
   Mapping control;
   if (shares) control = map_new<Control>(fmt::format("{}/{}", where, kControlFile));

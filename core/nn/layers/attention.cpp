@@ -234,9 +234,9 @@ at::Tensor SelfAttention::compute(const at::Tensor& x, const Context& context, s
       k = key_norm->forward(k, context);
     }
     if (options_.rotary) {
-      auto rotated = Rotary::rotate(q, k, options_.rotary->angles(k, first_token(context), context));
-      q = std::move(rotated[0]);
-      k = std::move(rotated[1]);
+      const auto angles = options_.rotary->angles(k, first_token(context), context);
+      q = Rotary::rotate(q, angles);
+      k = Rotary::rotate(k, angles);
     }
     return attend(q, expand_key_value_heads(k), expand_key_value_heads(by_head(parts[2])), context, query_tokens,
                   pattern(context));

@@ -1,7 +1,6 @@
 #include "core/nn/layers/dropout_mask.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <torch/library.h>
 
@@ -11,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/random_lanes.h"
 #include "core/base/vector_widths.h"
+#include "core/nn/layers/own_operator.h"
 
 namespace trireme::nn {
 namespace {
@@ -80,7 +80,7 @@ at::Tensor dropout_mask(std::uint64_t key, double p, const at::Tensor& sample_id
   TRIREME_CHECK(p >= 0 && p < 1, "dropout {} is not in [0, 1)", p);
   TRIREME_CHECK(sample_ids.defined() && sample_ids.scalar_type() == at::kLong,
                 "a dropout mask needs the sample ids as int64");
-  static const auto draw = c10::Dispatcher::singleton().findSchemaOrThrow(kDrawMask, "").typed<DrawMask>();
+  static const auto draw = own_operator<DrawMask>(kDrawMask);
   auto mask = at::empty({sample_ids.numel(), elements.count}, at::TensorOptions(at::kBool).device(device));
   draw.call(mask, sample_ids, std::bit_cast<std::int64_t>(key), static_cast<std::int64_t>(dropout_threshold(p)),
             elements.offset, elements.row == 0 ? std::max<std::int64_t>(elements.count, 1) : elements.row,

@@ -1,7 +1,6 @@
 #include "core/nn/layers/gated_step.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/silu.h>
 #include <ATen/ops/silu_backward.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -10,6 +9,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/nn/layers/own_operator.h"
 
 namespace trireme::nn {
 namespace {
@@ -17,19 +17,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-template <class Signature>
-auto operator_of(const char* name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "").typed<Signature>();
-}
-
 struct SiluProduct : torch::autograd::Function<SiluProduct> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& gate, const at::Tensor& up) {
-    static const auto step = operator_of<decltype(gate_by_operators)>("trireme::gate");
+    static const auto step = own_operator<decltype(gate_by_operators)>("trireme::gate");
     ctx->save_for_backward({gate, up});
     return step.call(gate.contiguous(), up.contiguous());
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    static const auto step = operator_of<decltype(gate_backward_by_operators)>("trireme::gate_backward");
+    static const auto step = own_operator<decltype(gate_backward_by_operators)>("trireme::gate_backward");
     const auto saved = ctx->get_saved_variables();
     auto [of_gate, of_up] = step.call(grads[0].contiguous(), saved[0].contiguous(), saved[1].contiguous());
     return {std::move(of_gate), std::move(of_up)};

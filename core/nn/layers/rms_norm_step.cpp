@@ -3,7 +3,6 @@
 #include <ATen/OpMathType.h>
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/promote_types.h>
@@ -17,6 +16,7 @@
 
 #include "core/base/planned_device.h"
 #include "core/base/vector_widths.h"
+#include "core/nn/layers/own_operator.h"
 
 namespace trireme::nn {
 namespace {
@@ -261,17 +261,14 @@ std::tuple<at::Tensor, at::Tensor> rms_norm_backward_by_operators(const at::Tens
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> rms_norm(const at::Tensor& x, const Optional& residual,
                                                         const at::Tensor& weight, double eps) {
-  static const auto step =
-      c10::Dispatcher::singleton().findSchemaOrThrow("trireme::rms_norm", "").typed<decltype(rms_norm)>();
+  static const auto step = own_operator<decltype(rms_norm)>("trireme::rms_norm");
   return step.call(x, residual, weight, eps);
 }
 
 std::tuple<at::Tensor, at::Tensor> rms_norm_backward(const at::Tensor& of_norm, const Optional& of_sum,
                                                      const at::Tensor& sum, const at::Tensor& rstd,
                                                      const at::Tensor& weight, std::array<bool, 2> wanted) {
-  static const auto step = c10::Dispatcher::singleton()
-                               .findSchemaOrThrow("trireme::rms_norm_backward", "")
-                               .typed<decltype(rms_norm_backward)>();
+  static const auto step = own_operator<decltype(rms_norm_backward)>("trireme::rms_norm_backward");
   return step.call(of_norm, of_sum, sum, rstd, weight, wanted);
 }
 

@@ -23,16 +23,13 @@ using torch::autograd::variable_list;
 
 /// The rotation as one node of the autograd graph, which keeps the angles alone.
 struct ApplyRotary : torch::autograd::Function<ApplyRotary> {
-  static variable_list forward(AutogradContext* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& cos,
-                               const at::Tensor& sin) {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
     ctx->save_for_backward({cos, sin});
-    auto [rotated_q, rotated_k] = nn::rotate(q, k, cos, sin, /*back=*/false);
-    return {std::move(rotated_q), std::move(rotated_k)};
+    return nn::rotate(x, cos, sin, /*back=*/false);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const auto saved = ctx->get_saved_variables();
-    auto [of_q, of_k] = nn::rotate(grads[0], grads[1], saved[0], saved[1], /*back=*/true);
-    return {std::move(of_q), std::move(of_k), at::Tensor(), at::Tensor()};
+    return {nn::rotate(grads[0], saved[0], saved[1], /*back=*/true), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -75,16 +72,13 @@ Rotary::Angles Rotary::angles(const at::Tensor& x, std::int64_t first, const Con
   return last_.angles;
 }
 
-std::array<at::Tensor, 2> Rotary::rotate(const at::Tensor& q, const at::Tensor& k, const Angles& angles) {
-  TRIREME_CHECK(angles.cos.size(-2) >= std::max(q.size(2), k.size(2)), "{} angles for {} queries and {} keys",
-                angles.cos.size(-2), q.size(2), k.size(2));
-  const auto samples = angles.cos.dim() == 4 ? angles.cos.size(0) : q.size(0);
-  TRIREME_CHECK(q.size(0) == samples && k.size(0) == samples && q.scalar_type() == k.scalar_type() &&
-                    k.scalar_type() == angles.cos.scalar_type(),
-                "queries of {} samples, keys of {} and angles of {}, or their dtypes, do not go together", q.size(0),
-                k.size(0), samples);
-  auto made = ApplyRotary::apply(q, k, angles.cos, angles.sin);
-  return {std::move(made[0]), std::move(made[1])};
+at::Tensor Rotary::rotate(const at::Tensor& x, const Angles& angles) {
+  const auto& cos = angles.cos;
+  TRIREME_CHECK(
+      cos.size(-2) >= x.size(2) && (cos.dim() == 2 || cos.size(0) == x.size(0)) && cos.scalar_type() == x.scalar_type(),
+      "angles of {} tokens do not fit {} samples of {} tokens, or have another dtype", cos.size(-2), x.size(0),
+      x.size(2));
+  return ApplyRotary::apply(x, cos, angles.sin);
 }
 
 }  // namespace trireme::nn

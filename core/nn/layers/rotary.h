@@ -5,7 +5,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <cstdint>
 #include <string>
 
@@ -32,9 +31,8 @@ class Rotary {
   /// For x [B, heads, n, d], tokens first to first + n - 1 of the samples. They are computed in float32 at least, and
   /// once for all layers that share this object: these rotate the same tokens, one layer after the other in one thread.
   [[nodiscard]] Angles angles(const at::Tensor& x, std::int64_t first, const Context& context) const;
-  /// {q, k} rotated, in one step. q [B, heads, m, d] and k [B, key-value heads, l, d] are the first m and l <= n tokens
-  /// of the angles.
-  [[nodiscard]] static std::array<at::Tensor, 2> rotate(const at::Tensor& q, const at::Tensor& k, const Angles& angles);
+  /// x [B, heads, m, d], the first m <= n tokens of the angles.
+  [[nodiscard]] static at::Tensor rotate(const at::Tensor& x, const Angles& angles);
 
  private:
   [[nodiscard]] Angles compute(const at::Tensor& x, const at::Tensor& positions, std::int64_t tokens) const;

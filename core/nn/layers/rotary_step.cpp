@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/library.h>
@@ -11,11 +10,10 @@
 
 #include "core/base/planned_device.h"
 #include "core/base/vector_widths.h"
+#include "core/nn/layers/own_operator.h"
 
 namespace trireme::nn {
 namespace {
-
-using Rotated = std::tuple<at::Tensor, at::Tensor>;
 
 /// Steps between samples, heads and tokens, in elements.
 struct Steps {
@@ -76,55 +74,41 @@ at::Tensor rotated(const at::Tensor& x, const at::Tensor& cos, const at::Tensor&
   return y;
 }
 
-at::Tensor by_operators(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back) {
+bool has_pass(const at::Tensor& x) { return x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble; }
+/// The rows of features must lie together.
+at::Tensor with_whole_rows(const at::Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
+
+at::Tensor rotate_on_cpu(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back) {
+  if (!has_pass(x)) return rotate_by_operators(x, cos, sin, back);
+  const auto from = with_whole_rows(x);
+  return x.scalar_type() == at::kFloat ? rotated<float>(from, cos, sin, back) : rotated<double>(from, cos, sin, back);
+}
+
+at::Tensor rotate_on_meta(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back) {
+  const bool in_one_pass = type_of(x.device()) == c10::kCPU && has_pass(x);
+  return in_one_pass ? at::empty_like(with_whole_rows(x)) : rotate_by_operators(x, cos, sin, back);
+}
+
+}  // namespace
+
+at::Tensor rotate_by_operators(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back) {
   const auto c = cos.narrow(-2, 0, x.size(2)), s = sin.narrow(-2, 0, x.size(2));
   const auto first = x.narrow(3, 0, x.size(3) / 2), second = x.narrow(3, x.size(3) / 2, x.size(3) / 2);
   return x * c + (back ? at::cat({second, -first}, 3) : at::cat({-second, first}, 3)) * s;
 }
 
-/// The rows of features must lie together.
-at::Tensor with_whole_rows(const at::Tensor& x) { return x.stride(3) == 1 ? x : x.contiguous(); }
-
-at::Tensor on_cpu(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back) {
-  if (x.scalar_type() == at::kFloat) return rotated<float>(with_whole_rows(x), cos, sin, back);
-  if (x.scalar_type() == at::kDouble) return rotated<double>(with_whole_rows(x), cos, sin, back);
-  return by_operators(x, cos, sin, back);
-}
-Rotated both_on_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& cos, const at::Tensor& sin, bool back) {
-  return {on_cpu(q, cos, sin, back), on_cpu(k, cos, sin, back)};
-}
-
-at::Tensor on_meta(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back) {
-  const bool has_pass =
-      type_of(x.device()) == c10::kCPU && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kDouble);
-  return has_pass ? at::empty_like(with_whole_rows(x)) : by_operators(x, cos, sin, back);
-}
-Rotated both_on_meta(const at::Tensor& q, const at::Tensor& k, const at::Tensor& cos, const at::Tensor& sin,
-                     bool back) {
-  return {on_meta(q, cos, sin, back), on_meta(k, cos, sin, back)};
-}
-
-}  // namespace
-
-std::tuple<at::Tensor, at::Tensor> rotate_by_operators(const at::Tensor& q, const at::Tensor& k, const at::Tensor& cos,
-                                                       const at::Tensor& sin, bool back) {
-  return {by_operators(q, cos, sin, back), by_operators(k, cos, sin, back)};
-}
-
-std::tuple<at::Tensor, at::Tensor> rotate(const at::Tensor& q, const at::Tensor& k, const at::Tensor& cos,
-                                          const at::Tensor& sin, bool back) {
-  static const auto step =
-      c10::Dispatcher::singleton().findSchemaOrThrow("trireme::rotate", "").typed<decltype(rotate)>();
-  return step.call(q, k, cos, sin, back);
+at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, bool back) {
+  static const auto step = own_operator<decltype(rotate)>("trireme::rotate");
+  return step.call(x, cos, sin, back);
 }
 
 }  // namespace trireme::nn
 
 TORCH_LIBRARY_FRAGMENT(trireme, library) {
-  library.def("rotate(Tensor q, Tensor k, Tensor cos, Tensor sin, bool back) -> (Tensor, Tensor)");
+  library.def("rotate(Tensor x, Tensor cos, Tensor sin, bool back) -> Tensor");
 }
 TORCH_LIBRARY_IMPL(trireme, CompositeExplicitAutograd, library) {
   library.impl("rotate", trireme::nn::rotate_by_operators);
 }
-TORCH_LIBRARY_IMPL(trireme, CPU, library) { library.impl("rotate", trireme::nn::both_on_cpu); }
-TORCH_LIBRARY_IMPL(trireme, Meta, library) { library.impl("rotate", trireme::nn::both_on_meta); }
+TORCH_LIBRARY_IMPL(trireme, CPU, library) { library.impl("rotate", trireme::nn::rotate_on_cpu); }
+TORCH_LIBRARY_IMPL(trireme, Meta, library) { library.impl("rotate", trireme::nn::rotate_on_meta); }
