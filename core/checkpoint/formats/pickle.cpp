@@ -7,27 +7,29 @@
 #include <utility>
 
 #include "core/base/error.h"
-#include "core/base/text.h"
 
 namespace trireme::checkpoint {
 namespace {
 
 using torch::jit::PickleOpCode;
 
+constexpr auto kByteArray8 = static_cast<PickleOpCode>('\x96');
+constexpr const char* kOrderedDict = "collections.OrderedDict";
+
 /// Runs one pickle. Its error messages begin with the file's path.
 class PickleMachine {
  public:
-  PickleMachine(const std::string& path, std::string_view bytes, const std::set<std::string, std::less<>>& globals)
-      : path_(path), bytes_(bytes), globals_(globals) {}
+  PickleMachine(const std::string& path, std::string_view bytes) : path_(path), bytes_(bytes) {}
 
   Pickle run() {
-    if (next() != PickleOpCode::PROTO) fail("its data.pkl is not a pickle of protocol 2 or newer");
+    if (next() != PickleOpCode::PROTO) fail("its pickle is not of protocol 2 or newer");
     skip(1);
     for (auto opcode = next(); opcode != PickleOpCode::STOP; opcode = next())
       if (!literal(opcode) && !container(opcode) && !memo(opcode) && !object(opcode))
         fail(fmt::format("its pickle has the instruction 0x{:02x}, which no plain tensors need",
                          static_cast<std::uint8_t>(opcode)));
     out_.root = pop();
+    out_.size = at_;
     return std::move(out_);
   }
 
@@ -59,9 +61,15 @@ class PickleMachine {
   }
 
   PickleValue& push(PickleValue value) {
+    if (out_.values.size() == kMaxPickleValues)
+      fail(
+          fmt::format("its pickle has over {} values, far more than a dictionary of tensors needs; save the tensors "
+                      "alone",
+                      kMaxPickleValues));
     stack_.push_back(&out_.values.emplace_back(std::move(value)));
     return *stack_.back();
   }
+  void push_other() { stack_.push_back(other_); }
   void push_integer(std::int64_t value) { push({.kind = PickleKind::integer, .integer = value}); }
   void push_text(std::string_view value) { push({.kind = PickleKind::text, .text = std::string(value)}); }
 
@@ -99,7 +107,7 @@ class PickleMachine {
 
   void push_long(std::string_view digits) {
     if (digits.size() > sizeof(std::int64_t)) {
-      push({});
+      push_other();
       return;
     }
     const bool negative = !digits.empty() && (static_cast<std::uint8_t>(digits.back()) & 0x80) != 0;
@@ -109,15 +117,18 @@ class PickleMachine {
   }
 
   bool literal(PickleOpCode opcode) {
+    if (opcode == kByteArray8) opcode = PickleOpCode::BINBYTES8;  // of protocol 5, with the same layout
     switch (opcode) {
       case PickleOpCode::NONE:
+        push_other();
+        return true;
       case PickleOpCode::NEWTRUE:
       case PickleOpCode::NEWFALSE:
-        push({});
+        push_integer(opcode == PickleOpCode::NEWTRUE ? 1 : 0);
         return true;
       case PickleOpCode::BINFLOAT:
         skip(sizeof(double));
-        push({});
+        push_other();
         return true;
       case PickleOpCode::BININT:
         push_integer(number<std::int32_t>());
@@ -131,27 +142,47 @@ class PickleMachine {
       case PickleOpCode::LONG1:
         push_long(take(number<std::uint8_t>()));
         return true;
+      case PickleOpCode::LONG4:
+        push_long(take(number<std::uint32_t>()));
+        return true;
       case PickleOpCode::BINUNICODE:
+      case PickleOpCode::BINSTRING:
         push_text(take(number<std::uint32_t>()));
         return true;
       case PickleOpCode::SHORT_BINUNICODE:
+      case PickleOpCode::SHORT_BINSTRING:
         push_text(take(number<std::uint8_t>()));
+        return true;
+      case PickleOpCode::BINUNICODE8:
+        push_text(take(number<std::uint64_t>()));
         return true;
       case PickleOpCode::BINBYTES:
         skip(number<std::uint32_t>());
-        push({});
+        push_other();
         return true;
       case PickleOpCode::SHORT_BINBYTES:
         skip(number<std::uint8_t>());
-        push({});
+        push_other();
+        return true;
+      case PickleOpCode::BINBYTES8:
+        skip(number<std::uint64_t>());
+        push_other();
         return true;
       default:
         return false;
     }
   }
 
+  /// Adds elements to the list or dictionary on top. Of an object: a class derived from dict becomes a dictionary, what
+  /// one derived from list holds is not kept.
   void extend(PickleKind kind, const std::vector<const PickleValue*>& values) {
     if (kind == PickleKind::dict && values.size() % 2 != 0) damaged("a key has no value");
+    auto* value = top();
+    if (value->kind == PickleKind::object) {
+      if (kind != PickleKind::dict) return;
+      value->kind = kind;
+      value->items.clear();
+    }
     auto& items = top(kind)->items;
     items.insert(items.end(), values.begin(), values.end());
   }
@@ -192,6 +223,17 @@ class PickleMachine {
       case PickleOpCode::SETITEMS:
         extend(PickleKind::dict, pop_mark());
         return true;
+      case PickleOpCode::EMPTY_SET:
+        push_other();
+        return true;
+      case PickleOpCode::ADDITEMS:
+        static_cast<void>(pop_mark());
+        static_cast<void>(top(PickleKind::other));
+        return true;
+      case PickleOpCode::FROZENSET:
+        static_cast<void>(pop_mark());
+        push_other();
+        return true;
       default:
         return false;
     }
@@ -223,19 +265,41 @@ class PickleMachine {
       case PickleOpCode::FRAME:
         skip(sizeof(std::uint64_t));
         return true;
+      case PickleOpCode::POP:
+        static_cast<void>(pop());
+        return true;
+      case PickleOpCode::POP_MARK:
+        static_cast<void>(pop_mark());
+        return true;
+      case PickleOpCode::DUP:
+        stack_.push_back(top());
+        return true;
       default:
         return false;
     }
   }
 
   void push_global(std::string_view module, std::string_view name) {
-    auto text = fmt::format("{}.{}", module, name);
-    if (!globals_.contains(text))
-      fail(fmt::format(
-          "uses {}, which is no tensor: only plain tensors are read, and nothing in the file is run; if you "
-          "trust it, load it in Python and save model.state_dict() or the dictionary of tensors alone",
-          text::printable(text.substr(0, 200))));
-    push({.kind = PickleKind::global, .text = std::move(text)});
+    push({.kind = PickleKind::global, .text = fmt::format("{}.{}", module, name)});
+  }
+  /// Records the call of what is on top of the stack: a function or class, or what another call made.
+  void call(const PickleValue* arguments) {
+    const auto* called = pop();
+    auto& made = push({.kind = PickleKind::object,
+                       .text = called->kind == PickleKind::global ? called->text : "",
+                       .items = {arguments}});
+    if (made.text == kOrderedDict) fill_ordered(made, *arguments);
+  }
+  /// Python 2 wrote an ordered dictionary as a call with a list of pairs.
+  static void fill_ordered(PickleValue& made, const PickleValue& arguments) {
+    std::vector<const PickleValue*> entries;
+    if (arguments.items.size() > 1) return;
+    for (const auto* list : arguments.items)
+      for (const auto* pair : list->items) {
+        if (list->kind != PickleKind::sequence || pair->kind != PickleKind::sequence || pair->items.size() != 2) return;
+        entries.insert(entries.end(), pair->items.begin(), pair->items.end());
+      }
+    made = {.kind = PickleKind::dict, .items = std::move(entries)};
   }
 
   bool object(PickleOpCode opcode) {
@@ -250,18 +314,16 @@ class PickleMachine {
         push_global(pop(PickleKind::text)->text, name->text);
         return true;
       }
-      case PickleOpCode::REDUCE: {
-        const auto* arguments = pop(PickleKind::sequence);
-        const auto* function = pop(PickleKind::global);
-        if (function->text == kOrderedDict && arguments->items.empty())
-          push({.kind = PickleKind::dict});
-        else
-          push({.kind = PickleKind::call, .text = function->text, .items = {arguments}});
+      case PickleOpCode::NEWOBJ_EX:  // with arguments by name
+        static_cast<void>(pop(PickleKind::dict));
+        [[fallthrough]];
+      case PickleOpCode::REDUCE:
+      case PickleOpCode::NEWOBJ:
+        call(pop(PickleKind::sequence));
         return true;
-      }
-      case PickleOpCode::BUILD:  // sets attributes of a dictionary, such as a state dict's _metadata: no tensors
+      case PickleOpCode::BUILD:  // sets attributes, such as a state dict's _metadata: no tensors
         static_cast<void>(pop());
-        static_cast<void>(top(PickleKind::dict));
+        static_cast<void>(top());
         return true;
       case PickleOpCode::BINPERSID:
         push({.kind = PickleKind::persistent, .items = {pop()}});
@@ -273,9 +335,9 @@ class PickleMachine {
 
   const std::string& path_;
   std::string_view bytes_;
-  const std::set<std::string, std::less<>>& globals_;
   std::size_t at_ = 0;
   Pickle out_;
+  PickleValue* const other_ = &out_.values.emplace_back();  ///< stands for all that are not kept
   std::vector<PickleValue*> stack_;
   std::vector<std::size_t> marks_;  ///< sizes of the stack when a mark was set
   std::unordered_map<std::uint32_t, PickleValue*> memo_;
@@ -283,8 +345,6 @@ class PickleMachine {
 
 }  // namespace
 
-Pickle read_pickle(const std::string& path, std::string_view bytes, const std::set<std::string, std::less<>>& globals) {
-  return PickleMachine(path, bytes, globals).run();
-}
+Pickle read_pickle(const std::string& path, std::string_view bytes) { return PickleMachine(path, bytes).run(); }
 
 }  // namespace trireme::checkpoint

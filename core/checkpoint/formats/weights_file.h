@@ -27,6 +27,8 @@ class WeightsFile {
   virtual ~WeightsFile() = default;
 
   [[nodiscard]] virtual const std::string& path() const = 0;
+  /// The entry of the file's dictionary that holds the tensors; "" when they are all that the file holds.
+  [[nodiscard]] virtual std::string entry() const { return ""; }
   /// Sorted.
   [[nodiscard]] virtual std::vector<std::string> names() const = 0;
   /// @throws CheckpointError for an unknown name.

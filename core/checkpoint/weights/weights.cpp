@@ -286,6 +286,7 @@ void load_weights(const std::string& folder_or_file, std::vector<nn::Parameter> 
   redundant.check_copies(local_parameters);
   fill_parameters(found.fits, parameters.data() + local_parameters.size(), path);
   fill_buffers(names, others.buffers, path, log);
+  if (!source.entry().empty()) log.note("weights  {}: the tensors under \"{}\"", path, source.entry());
   describe(found, names, unused, path, log);
 }
 

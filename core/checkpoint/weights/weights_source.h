@@ -34,6 +34,8 @@ class WeightsSource {
   [[nodiscard]] const WeightsFile* file_of(const std::string& name) const;
   [[nodiscard]] std::vector<std::string> names() const;
   [[nodiscard]] std::size_t file_count() const { return files_.size(); }
+  /// WeightsFile::entry() of the first file.
+  [[nodiscard]] std::string entry() const { return files_.empty() ? "" : files_.front()->entry(); }
 
  private:
   void open_shards(const std::string& index);

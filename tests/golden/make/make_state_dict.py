@@ -1,13 +1,15 @@
 """Makes tests/golden/state_dict: files of torch.save, for tests/unit/checkpoint/state_dict_test.cpp. Element i of each
 tensor is i - 2 in row-major order (bool: odd i; uint8: i), unless it says otherwise here.
 
-Run:  python tests/golden/make/make_state_dict.py      (torch 2.11; the output is committed)
+Run:  python tests/golden/make/make_state_dict.py      (torch 2.11, NumPy 2.4; the output is committed)
 """
+import argparse
 import collections
 import os
 import pathlib
 import zipfile
 
+import numpy
 import torch
 
 OUT = pathlib.Path(__file__).parents[1] / "state_dict"
@@ -60,12 +62,24 @@ if __name__ == "__main__":
     extra = {"epoch": 3, "best": 0.5, "seed": 2**70, "ema": weights, "list": [None, True, ("a", -(2**40))]}
     torch.save({"model": weights} | extra, OUT / "wrapped.pth")
     torch.save({"state_dict": weights, "model": weights}, OUT / "two.pth")
-    torch.save({"net": weights, "epoch": 3}, OUT / "elsewhere.pth")
+    for key in ("model_state_dict", "module", "net", "network"):
+        torch.save({"epoch": 3, key: weights}, OUT / f"{key}.pth")
+    # As the ImageNet example of PyTorch and timm do it, with objects of all kinds beside the tensors.
+    beside = {"best_acc1": tensor(()), "args": argparse.Namespace(lr=0.1), "score": numpy.float64(0.5),
+              "size": torch.Size([2, 3]), "dtype": torch.float32, "device": torch.device("cpu"), "path": OUT.name,
+              "folder": pathlib.PurePosixPath("a"), "counts": collections.Counter("aab"), "set": {1, 2}, "bytes": b"ab",
+              "array": numpy.arange(3), "attack": Attack(), "optimizer": {"state": {0: {"exp_avg": tensor((3,))}}}}
+    for protocol in (2, 4):
+        torch.save({"state_dict": weights} | beside, OUT / f"checkpoint_{protocol}.pth", pickle_protocol=protocol)
+    torch.save({"state_dict": weights} | beside, OUT / "checkpoint_old.pth", _use_new_zipfile_serialization=False)
+    torch.save({"weights": weights, "epoch": 3}, OUT / "elsewhere.pth")
     torch.save([tensor((2,))], OUT / "list.pth")
     torch.save({"weight": Attack()}, OUT / "attack.pth")
-    torch.save(model, OUT / "module.pth")
+    torch.save(model, OUT / "whole.pth")
     torch.save({"negative": pending_negative()}, OUT / "negative.pth")
     torch.save(weights, OUT / "old.pth", _use_new_zipfile_serialization=False)
+    torch.save(views(), OUT / "old_views.pth", _use_new_zipfile_serialization=False)
+    torch.save(every, OUT / "old_dtypes.pth", _use_new_zipfile_serialization=False)
     torch.jit.save(torch.jit.script(torch.nn.Identity()), OUT / "script.pt")
     with zipfile.ZipFile(OUT / "plain.pth") as plain, \
             zipfile.ZipFile(OUT / "compressed.pth", "w", zipfile.ZIP_DEFLATED) as compressed:
