@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <unordered_set>
 
 #include "core/base/error.h"
@@ -30,6 +31,18 @@ NamedTensors Model::side_inputs(const NamedTensors& inputs) const {
   for (const auto& name : side_input_names())
     if (const auto* tensor = inputs.find(name)) out.set(name, *tensor);
   return out;
+}
+
+std::string Model::name_in_modules(const std::string& parameter) const {
+  for (const auto& naming : namings())
+    if (const auto found = naming.of_modules ? naming.find(parameter) : std::nullopt) return found->stored;
+  return parameter;
+}
+
+std::string Model::module_in_modules(const std::string& path) const {
+  const std::string any = ".weight";  // a pattern's "**" needs a part
+  const auto name = name_in_modules(path + any);
+  return name.substr(0, name.size() - any.size());
 }
 
 void Model::keep_stage_blocks(std::vector<std::size_t> blocks, std::string axis) {

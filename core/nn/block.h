@@ -61,6 +61,9 @@ class Model : public Layer {
   [[nodiscard]] virtual bool releases_outputs() const { return false; }
   /// Other libraries' names of the parameters, by which stored ones are found too.
   [[nodiscard]] virtual std::vector<Naming> namings() const { return {}; }
+  /// The name of a parameter, or of a module, in transformers' modules and so in PEFT's files (Naming::of_modules).
+  [[nodiscard]] std::string name_in_modules(const std::string& parameter) const;
+  [[nodiscard]] std::string module_in_modules(const std::string& path) const;
   /// Tensors that files of weights may have and the model does not need.
   [[nodiscard]] virtual std::vector<RedundantTensor> redundant_tensors() const { return {}; }
   /// Runs the blocks one after the other, each through `run` if it is set.

@@ -1,6 +1,7 @@
 #include "core/nn/naming.h"
 
 #include <algorithm>
+#include <cstddef>
 
 #include "core/base/error.h"
 
@@ -19,13 +20,23 @@ NameParts name_parts(std::string_view name) {
   return parts;
 }
 
-/// What each '*' of the pattern stands for in the name; nullopt: the name does not match.
+constexpr std::string_view kMany = "**";
+
+/// What each star of the pattern stands for in the name; nullopt: the name does not match.
 std::optional<NameParts> match(std::string_view pattern, std::string_view name) {
-  const auto wanted = name_parts(pattern), parts = name_parts(name);
+  const auto wanted = name_parts(pattern);
+  auto parts = name_parts(name);
+  if (const auto many = std::find(wanted.begin(), wanted.end(), kMany);
+      many != wanted.end() && parts.size() > wanted.size()) {  // joined to one part
+    const auto first = parts.begin() + (many - wanted.begin());
+    const auto last = first + static_cast<std::ptrdiff_t>(parts.size() - wanted.size());
+    *first = {first->data(), static_cast<std::size_t>(last->data() + last->size() - first->data())};
+    parts.erase(first + 1, last + 1);
+  }
   if (wanted.size() != parts.size()) return std::nullopt;
   NameParts stars;
   for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (wanted[i] == "*")
+    if (wanted[i] == "*" || wanted[i] == kMany)
       stars.push_back(parts[i]);
     else if (wanted[i] != parts[i])
       return std::nullopt;
@@ -38,9 +49,10 @@ std::string filled(std::string_view pattern, const NameParts& stars) {
   std::string out;
   std::size_t next = 0;
   for (const auto part : name_parts(pattern)) {
-    TRIREME_CHECK(part != "*" || next < stars.size(), "\"{}\" has more stars than the name that it replaces", pattern);
+    const bool is_star = part == "*" || part == kMany;
+    TRIREME_CHECK(!is_star || next < stars.size(), "\"{}\" has more stars than the name that it replaces", pattern);
     if (!out.empty()) out += '.';
-    out += part == "*" ? stars[next++] : part;
+    out += is_star ? stars[next++] : part;
   }
   return out;
 }
@@ -55,9 +67,10 @@ bool RedundantTensor::matches(const std::string& name) const {
 }
 
 std::optional<StoredName> Naming::find(const std::string& parameter) const {
+  const std::string rest = of_modules ? ".**" : "";
   for (const auto& row : names)
-    if (const auto stars = match(row.parameter, parameter))
-      return StoredName{parameter, filled(row.stored, *stars), row.part, row.parts};
+    if (const auto stars = match(row.parameter + rest, parameter))
+      return StoredName{parameter, filled(row.stored + rest, *stars), row.part, row.parts};
   return std::nullopt;
 }
 

@@ -2,7 +2,8 @@
 // with these names can then be loaded. A stored tensor may hold several parameters, one after the other along dim 0, as
 // a fused query, key and value does.
 //
-// In a pattern, each '*' stands for one part of a name, which has no dots; the n-th '*' of both names is the same part.
+// In a pattern, each '*' stands for one part of a name, which has no dots, and one '**' for one part or more; the n-th
+// star of both names is the same part.
 //
 // Conversion: how a stored tensor becomes a parameter of another shape, or of another meaning of the same shape.
 #pragma once
@@ -35,6 +36,9 @@ struct RedundantTensor {
 struct Naming {
   std::string library;  ///< "timm"
   std::vector<StoredName> names;
+  /// Whether these are the names of transformers' modules, by which PEFT names adapters, where those in transformers'
+  /// files differ: the patterns are modules', and what is in no such module has the same name in both.
+  bool of_modules = false;
   /// Stored tensors whose values the model cannot use, so that its results with the others would be wrong.
   struct Unsupported {
     std::string stored;  ///< a name or a pattern

@@ -44,20 +44,24 @@ json task_type(const json& architectures) {
   return nullptr;
 }
 
-/// The targets as PEFT can read them: names, or the paths that a pattern has matched.
+/// The targets as PEFT can read them: names, or the paths that a pattern has matched, and those of layers that
+/// transformers' modules call otherwise.
 std::vector<std::string> target_modules(const LoraSection& lora, nn::Model& model) {
-  const bool are_names = std::none_of(lora.target.begin(), lora.target.end(), [](const auto& target) {
+  bool are_names = std::none_of(lora.target.begin(), lora.target.end(), [](const auto& target) {
     return target == "all-linear" || target.find('*') != std::string::npos;
   });
-  if (are_names) return lora.target;
   std::vector<std::string> paths;
-  for (const auto* layer : nn::adapted_layers(model)) paths.push_back(layer->path());
-  return paths;
+  for (const auto* layer : nn::adapted_layers(model)) {
+    paths.push_back(model.module_in_modules(layer->path()));
+    are_names = are_names && paths.back() == layer->path();
+  }
+  return are_names ? lora.target : paths;
 }
 
 json adapter_config(const RunSetup& setup, nn::Model& model) {
   const auto& lora = *setup.weights.lora;
-  const auto saved = nn::saved_modules(model, lora.loaded).paths;
+  auto saved = nn::saved_modules(model, lora.loaded).paths;
+  for (auto& path : saved) path = model.module_in_modules(path);
   const auto layers = nn::adapted_layers(model);
   const bool transposed =
       std::any_of(layers.begin(), layers.end(), [](const auto* layer) { return layer->options().stored_transposed; });

@@ -25,6 +25,23 @@ using nn::Context;
 using nn::Init;
 using nn::Tensors;
 
+/// Since its version 5, transformers' modules have other names than its files of weights: those of a state_dict() and
+/// of PEFT's adapters.
+nn::Naming module_naming() {
+  const std::string ours = "vit.encoder.layer.*.", theirs = "vit.layers.*.";
+  nn::Naming out{.library = "transformers 5", .names = {}, .of_modules = true};
+  for (const auto& [from, to] : {std::pair{"attention.attention.query", "attention.q_proj"},
+                                 {"attention.attention.key", "attention.k_proj"},
+                                 {"attention.attention.value", "attention.v_proj"},
+                                 {"attention.output.dense", "attention.o_proj"},
+                                 {"intermediate.dense", "mlp.fc1"},
+                                 {"output.dense", "mlp.fc2"},
+                                 {"layernorm_before", "layernorm_before"},
+                                 {"layernorm_after", "layernorm_after"}})
+    out.names.push_back({ours + from, theirs + to});
+  return out;
+}
+
 /// The patches of an image, row by row.
 struct PatchGrid {
   std::int64_t rows = 0, columns = 0;
@@ -171,8 +188,8 @@ class Vit : public nn::Model {
   /// Position embeddings for images of another size: bicubic interpolation of the patches' grid, as Hugging Face's
   /// interpolate_pos_encoding does.
   nn::Conversion conversion(const std::string& name, at::IntArrayRef from, at::IntArrayRef to) const override;
-  /// timm's names, which DeiT's own files have too.
-  std::vector<nn::Naming> namings() const override { return {timm_naming()}; }
+  /// timm's names, which DeiT's own files have too, and those of transformers' modules.
+  std::vector<nn::Naming> namings() const override { return {timm_naming(), module_naming()}; }
 
  private:
   /// The grid of this many stored positions: that of the weights' config.json if it has as many, else the model's own,

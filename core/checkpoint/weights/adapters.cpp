@@ -25,28 +25,42 @@ namespace fs = std::filesystem;
 constexpr const char* kPrefix = "base_model.model.";
 constexpr std::array kFiles{kAdapterTensors, "adapter_model.bin"};
 
-/// PEFT's names in its files, and in its models, where they have the name of the adapters in them.
-std::vector<nn::Naming> peft_namings() {
-  constexpr int kDeepest = 24;  // parts of a name
-  nn::Naming files{"PEFT", {}}, model{"PEFT", {}};
-  std::vector<nn::StoredName> in_full;
-  std::string stars;
-  for (int depth = 1; depth <= kDeepest; ++depth) {
-    stars += depth == 1 ? "*" : ".*";
-    files.names.push_back({stars, kPrefix + stars});
-    for (const std::string part : {"lora_A", "lora_B"})
-      model.names.push_back(
-          {fmt::format("{}.{}.weight", stars, part), fmt::format("{}{}.{}.default.weight", kPrefix, stars, part)});
-    in_full.push_back({stars + ".*", fmt::format("{}{}.modules_to_save.default.*", kPrefix, stars)});
+/// PEFT's names of a model's tensors: in its files, and in its models, where they have the name of the adapters in
+/// them; each with our names of the modules, and with transformers' if the model's namings have them.
+std::vector<nn::Naming> peft_namings(const std::vector<nn::Naming>& of_model) {
+  using Modules = std::vector<std::pair<std::string, std::string>>;  // patterns of ours and of theirs
+  std::vector<nn::Naming> out;
+  const auto add = [&](const Modules& modules) {
+    nn::Naming files{"PEFT", {}}, model{"PEFT", {}};
+    for (const auto& [ours, theirs] : modules) {
+      for (const std::string matrix : {"lora_A", "lora_B"}) {
+        const auto name = fmt::format("{}.{}.weight", ours, matrix);
+        files.names.push_back({name, fmt::format("{}{}.{}.weight", kPrefix, theirs, matrix)});
+        model.names.push_back({name, fmt::format("{}{}.{}.default.weight", kPrefix, theirs, matrix)});
+      }
+      files.names.push_back({ours + ".*", fmt::format("{}{}.*", kPrefix, theirs)});
+      model.names.push_back({ours + ".*", fmt::format("{}{}.modules_to_save.default.*", kPrefix, theirs)});
+    }
+    files.names.push_back({"*", std::string(kPrefix) + "*"});  // of a parameter in no module
+    out.push_back(std::move(files));
+    out.push_back(std::move(model));
+  };
+  add({{"**", "**"}});
+  for (const auto& naming : of_model) {
+    if (!naming.of_modules) continue;
+    Modules modules;
+    for (const auto& row : naming.names) modules.emplace_back(row.parameter, row.stored);
+    modules.emplace_back("**", "**");
+    add(modules);
   }
-  model.names.insert(model.names.end(), in_full.begin(), in_full.end());
-  return {std::move(files), std::move(model)};
+  return out;
 }
 
 /// The tensors of a model by whether the file holds them.
 class AdapterFile {
  public:
-  explicit AdapterFile(const std::string& file) : source_(file) {}
+  AdapterFile(const std::string& file, const std::vector<nn::Naming>& of_model)
+      : source_(file), namings_(peft_namings(of_model)) {}
   [[nodiscard]] bool holds(const std::string& name) const {
     return std::any_of(namings_.begin(), namings_.end(), [&](const nn::Naming& naming) {
       const auto stored = naming.find(name);
@@ -56,13 +70,13 @@ class AdapterFile {
 
  private:
   WeightsSource source_;
-  std::vector<nn::Naming> namings_ = peft_namings();
+  std::vector<nn::Naming> namings_;
 };
 
 /// Names of the parameters and buffers that the file does not hold.
 std::set<std::string> not_in(const std::string& file, const std::vector<nn::Parameter>& parameters,
                              const OtherTensors& others) {
-  const AdapterFile adapters(file);
+  const AdapterFile adapters(file, others.namings);
   std::set<std::string> out;
   const auto look_up = [&](const std::string& name) {
     if (!adapters.holds(name)) out.insert(name);
@@ -73,12 +87,10 @@ std::set<std::string> not_in(const std::string& file, const std::vector<nn::Para
   return out;
 }
 
-/// merged() with the adapter of the file.
-at::Tensor merged_layer(const at::Tensor& weight, const nn::Linear& layer, const SafeTensors& adapters) {
-  const auto read = [&](const char* part) {
-    return adapters.read(fmt::format("{}{}.{}.weight", kPrefix, layer.path(), part));
-  };
-  return merged(weight, read("lora_A"), read("lora_B"), layer.adapter()->scale);
+/// The name in the file of a tensor of the model; runs of earlier versions have the model's own names.
+std::string name_in(const SafeTensors& adapters, const nn::Model& model, const std::string& name) {
+  const auto stored = kPrefix + model.name_in_modules(name);
+  return adapters.tensors().contains(stored) ? stored : kPrefix + name;
 }
 
 }  // namespace
@@ -130,7 +142,7 @@ void load_adapters(const std::string& folder_or_file, const std::vector<nn::Para
   const auto file = existing_adapters(folder_or_file);
   auto of_adapters = others;
   of_adapters.conversion = nullptr;
-  of_adapters.namings = peft_namings();
+  of_adapters.namings = peft_namings(others.namings);
   of_adapters.are_adapters = true;
   of_adapters.optional = not_in(file, parameters, others);
   std::erase_if(of_adapters.buffers,
@@ -140,7 +152,7 @@ void load_adapters(const std::string& folder_or_file, const std::vector<nn::Para
 }
 
 std::set<std::string> parameters_in(const std::string& adapters, nn::Model& model) {
-  const AdapterFile file(existing_adapters(adapters));
+  const AdapterFile file(existing_adapters(adapters), model.namings());
   std::set<std::string> out;
   for (const auto& parameter : nn::declarations(model))
     if (file.holds(parameter.placement.stored_names().front())) out.insert(parameter.name);
@@ -156,7 +168,7 @@ std::vector<shard::Slice> adapter_slices(const std::vector<shard::Slice>& state,
   const auto tied = nn::saved_modules(model, loaded).copies;
   std::vector<shard::Slice> out;
   const auto add = [&](shard::Slice slice, const std::string& name) {
-    slice.placement.name = kPrefix + name;
+    slice.placement.name = kPrefix + model.name_in_modules(name);
     out.push_back(std::move(slice));
   };
   for (const auto& slice : shard::stored_slices(state)) {
@@ -202,12 +214,14 @@ void save_merged(const std::string& folder, const std::vector<shard::Slice>& sta
   std::unique_ptr<const SafeTensors> trained;
   on_first_rank(mesh.world(), [&] { trained = std::make_unique<const SafeTensors>(adapters); });
   save_weights(folder, kept, texts, mesh, format, [&](const std::string& name, const at::Tensor& full) {
-    if (trained->tensors().contains(kPrefix + name)) {
-      const auto own = trained->read(kPrefix + name);
-      return transposed.count(name) != 0 ? own.t() : own;
-    }
-    const auto layer = layers.find(name);
-    return layer == layers.end() ? full : merged_layer(full, *layer->second, *trained);
+    const auto read = [&](const std::string& tensor) { return trained->read(name_in(*trained, model, tensor)); };
+    if (trained->tensors().contains(name_in(*trained, model, name)))
+      return transposed.count(name) != 0 ? read(name).t() : read(name);
+    const auto found = layers.find(name);
+    if (found == layers.end()) return full;
+    const auto& layer = *found->second;
+    return merged(full, read(layer.path() + ".lora_A.weight"), read(layer.path() + ".lora_B.weight"),
+                  layer.adapter()->scale);
   });
 }
 

@@ -1,6 +1,7 @@
 #include "core/checkpoint/weights/stored_names.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -66,23 +67,28 @@ StoredNames::StoredNames(const WeightsSource& source, const std::vector<std::str
   refuse_unsupported();
 }
 
-/// Whether the files have these names of the model after wrapper_: as they are, without a prefix, or by a naming.
+/// Whether the files have these names of the model after wrapper_: as they are, without a prefix, or by a naming. Some
+/// names of a model may be the same in a naming, so the one of which most are there counts.
 bool StoredNames::decide(const std::vector<std::string>& names, const std::vector<nn::Naming>& namings) {
   const auto has = [this](const std::string& name) { return name_in(source_, wrapper_ + name).has_value(); };
-  if (std::any_of(names.begin(), names.end(), has)) return true;
+  auto most = std::count_if(names.begin(), names.end(), has);
+  if (most == static_cast<std::ptrdiff_t>(names.size())) return true;
   const auto prefix = names.front().substr(0, names.front().find('.') + 1);
   const auto has_rest = [&](const auto& name) { return name.starts_with(prefix) && has(name.substr(prefix.size())); };
-  if (!prefix.empty() && std::all_of(names.begin(), names.end(), has_rest)) {
+  if (most == 0 && !prefix.empty() && std::all_of(names.begin(), names.end(), has_rest)) {
     missing_prefix_ = prefix;
     return true;
   }
-  for (const auto& naming : namings)
-    for (const auto& name : names)
-      if (const auto stored = naming.find(name); stored && has(stored->stored)) {
-        naming_ = &naming;
-        return true;
-      }
-  return false;
+  for (const auto& naming : namings) {
+    const auto found = std::count_if(names.begin(), names.end(), [&](const std::string& name) {
+      const auto stored = naming.find(name);
+      return has(stored ? stored->stored : name);
+    });
+    if (found <= most) continue;
+    most = found;
+    naming_ = &naming;
+  }
+  return most > 0;
 }
 
 void StoredNames::refuse_unsupported() const {

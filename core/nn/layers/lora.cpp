@@ -85,7 +85,8 @@ std::vector<Linear*> targets_of(Model& model, const LoraOptions& options) {
     bool any = false;
     for (const auto* linear : found.linear) {
       const bool named = pattern == kAllLinear ? !any_names_module_of(options.heads, linear->path())
-                                               : names_path(pattern, linear->path());
+                                               : names_path(pattern, linear->path()) ||
+                                                     names_path(pattern, model.module_in_modules(linear->path()));
       if (named) chosen.insert(linear);
       any = any || named;
     }

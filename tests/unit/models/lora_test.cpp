@@ -45,6 +45,7 @@ struct BaseModel {
     const auto options = kind->default_options();
     EXPECT_TRUE(kind->from_hf(options.get(), config, "config.json"));
     spec.inputs = {{"input_ids", at::kLong, {-1}}};
+    if (name == std::string("vit")) spec.inputs = {{"pixel_values", at::kFloat, {3, 16, 16}}};
     spec.targets = {{nn::kLabels, at::kLong, {}}};
     if (labels.dim() > 1) spec.targets[0].shape = {-1};
     spec.classes = classes;
@@ -90,22 +91,24 @@ TEST_P(GoldenAdapters, OutputsAndGradientsEqualPeft) {
   EXPECT_EQ(nn::adapted_layers(*of.model).size(), GetParam().layers);
   const auto task = builtin_kinds().tasks.at(GetParam().task).make(of.spec);
   data::Batch batch;
-  for (const char* name : {"input_ids", "attention_mask", "token_type_ids"})
+  for (const char* name : {"input_ids", "attention_mask", "token_type_ids", "pixel_values"})
     if (data.tensors().count(name) != 0) batch.inputs.set(name, data.read(name));
   batch.targets.set(nn::kLabels, data.read("labels"));
-  const auto ids = batch.inputs["input_ids"];
-  const nn::Context context{.training = true, .tokens = ids.size(1), .side = of.model->side_inputs(batch.inputs)};
+  const auto inputs = of.model->first_inputs(batch.inputs);
+  const auto tokens = inputs[0].dim() == 2 ? inputs[0].size(1) : of.model->tokens(inputs);
+  const nn::Context context{.training = true, .tokens = tokens, .side = of.model->side_inputs(batch.inputs)};
   for (const bool recompute : {false, true}) {
     for (auto& p : parameters) p.value.mutable_grad() = at::Tensor();
     const auto run = recompute ? nn::RunBlock(nn::recompute) : nn::RunBlock();
-    const auto outputs = of.model->forward(of.model->first_inputs(batch.inputs), context, run);
+    const auto outputs = of.model->forward(inputs, context, run);
     auto weight = task->weight(batch);
-    if (!weight.defined()) weight = at::scalar_tensor(ids.size(0), at::kDouble);
+    if (!weight.defined()) weight = at::scalar_tensor(inputs[0].size(0), at::kDouble);
     const auto loss = task->loss(outputs, batch, {}) / weight;
     loss.backward();
     const auto logits = expected.read("logits");
-    const auto counts = batch.inputs["attention_mask"].to(at::kDouble);  // padding tokens are not compared
-    const auto off = logits.dim() == 3 ? (outputs[0] - logits) * counts.unsqueeze(2) : outputs[0] - logits;
+    auto off = outputs[0] - logits;
+    if (logits.dim() == 3)  // padding tokens are not compared
+      off = off * batch.inputs["attention_mask"].to(at::kDouble).unsqueeze(2);
     EXPECT_LE(norm_of(off), kAdapterBound * norm_of(logits));
     EXPECT_NEAR(loss.item<double>(), expected.read("loss").item<double>(), kAdapterBound);
     for (const auto& p : parameters) {
@@ -192,7 +195,18 @@ INSTANTIATE_TEST_SUITE_P(
                        .alpha = 4,
                        .target = {"q_proj"},
                        .train = std::vector<std::string>{"embed_tokens", "model.embed_tokens"}},
-                      2}),
+                      2},
+        // By the names of transformers' modules, which PEFT's files have.
+        GoldenAdapter{"lora_vit",
+                      "vit",
+                      "vit",
+                      "classification",
+                      5,
+                      {.rank = 2,
+                       .alpha = 6,
+                       .target = {"q_proj", "attention.attention.value", "fc1"},
+                       .train = std::vector<std::string>{"classifier"}},
+                      6}),
     [](const auto& value) { return value.param.folder; });
 
 /// A model with two tensors that are tied, and what PEFT saves of it when `train` is trained.
