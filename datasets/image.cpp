@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
-#include <turbojpeg.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/mapped_bytes.h"
+#include "datasets/jpeg_codec.h"
 #include "datasets/png_codec.h"
 
 namespace trireme::datasets {
@@ -29,36 +29,14 @@ at::Tensor empty_rgb(const std::string& name, std::int64_t height, std::int64_t 
   return at::empty({height, width, 3}, at::kByte);
 }
 
-/// May run in place; reads 4 bytes per pixel and writes 3. Adobe's files have inverted inks: R = C * K / 255.
-void cmyk_to_rgb(const unsigned char* cmyk, unsigned char* rgb, std::int64_t pixels) {
-  for (std::int64_t i = 0; i < pixels; ++i)
-    for (int channel = 0; channel < 3; ++channel)
-      rgb[i * 3 + channel] = static_cast<unsigned char>((cmyk[i * 4 + channel] * cmyk[i * 4 + 3] + 127) / 255);
-}
-
-at::Tensor decode_jpeg(std::span<const unsigned char> bytes, const std::string& name) {
-  const std::unique_ptr<void, int (*)(tjhandle)> decoder(tjInitDecompress(), tjDestroy);
-  if (!decoder) corrupt(name, "cannot create a JPEG decoder");
-  int width = 0, height = 0, subsampling = 0, colours = 0;
-  if (tjDecompressHeader3(decoder.get(), bytes.data(), bytes.size(), &width, &height, &subsampling, &colours) != 0)
-    corrupt(name, fmt::format("not a JPEG that can be decoded ({})", tjGetErrorStr2(decoder.get())));
-  auto image = empty_rgb(name, height, width);
-  auto* rgb = image.data_ptr<unsigned char>();
-  const bool inks = colours == TJCS_CMYK || colours == TJCS_YCCK;
-  std::vector<unsigned char> cmyk(inks ? static_cast<std::size_t>(width) * static_cast<std::size_t>(height) * 4 : 0);
-  // The accurate DCT and smooth upsampling, as in Pillow; a warning (truncated data) makes the call fail.
-  if (tjDecompress2(decoder.get(), bytes.data(), bytes.size(), inks ? cmyk.data() : rgb, width, 0, height,
-                    inks ? TJPF_CMYK : TJPF_RGB, TJFLAG_ACCURATEDCT) != 0)
-    corrupt(name, fmt::format("damaged JPEG ({})", tjGetErrorStr2(decoder.get())));
-  if (inks) cmyk_to_rgb(cmyk.data(), rgb, static_cast<std::int64_t>(width) * height);
-  return image;
-}
-
-at::Tensor decode_png(std::span<const unsigned char> bytes, const std::string& name) {
-  png::Reader reader(bytes);
-  if (!reader.read_header()) corrupt(name, fmt::format("not a PNG that can be decoded ({})", reader.error()));
-  auto image = empty_rgb(name, reader.height(), reader.width());
-  if (!reader.read_rgb(image.data_ptr<unsigned char>())) corrupt(name, fmt::format("damaged PNG ({})", reader.error()));
+/// `Reader`: of a format, png::Reader or jpeg::Reader.
+template <class Reader>
+at::Tensor decode(std::span<const unsigned char> bytes, const std::string& name, const char* format) {
+  Reader reader(bytes);
+  if (!reader.read_header()) corrupt(name, fmt::format("not a {} that can be decoded ({})", format, reader.error()));
+  at::Tensor image = empty_rgb(name, reader.height(), reader.width());
+  if (!reader.read_rgb(image.mutable_data_ptr<unsigned char>()))
+    corrupt(name, fmt::format("damaged {} ({})", format, reader.error()));
   return image;
 }
 
@@ -82,8 +60,8 @@ at::Tensor decode_image(std::span<const unsigned char> bytes, const std::string&
   const auto starts_with = [&](std::initializer_list<unsigned char> magic) {
     return bytes.size() >= magic.size() && std::equal(magic.begin(), magic.end(), bytes.begin());
   };
-  if (starts_with({0xFF, 0xD8, 0xFF})) return decode_jpeg(bytes, name);
-  if (starts_with({0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'})) return decode_png(bytes, name);
+  if (starts_with({0xFF, 0xD8, 0xFF})) return decode<jpeg::Reader>(bytes, name, "JPEG");
+  if (starts_with({0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'})) return decode<png::Reader>(bytes, name, "PNG");
   corrupt(name, "neither JPEG nor PNG, by its first bytes");
 }
 

@@ -70,8 +70,7 @@ bool Reader::read_rgb(unsigned char* out) {
   png_set_interlace_handling(s->png);
   png_read_update_info(s->png, s->info);
   if (png_get_rowbytes(s->png, s->info) != stride) png_error(s->png, "cannot convert the pixels to RGB");
-  png_read_image(s->png, row.data());
-  png_read_end(s->png, nullptr);
+  png_read_image(s->png, row.data());  // what comes after the last row, such as IEND, is of no interest
   return true;
 }
 

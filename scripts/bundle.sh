@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes the relocatable archive of a build: the command, libraries, plugins, headers, CMake package and configurations,
-# with the shared libraries they need besides glibc and LibTorch (Open MPI's runtime and components, libturbojpeg, libpng,
+# with the shared libraries they need besides glibc and LibTorch (Open MPI's runtime and components, libjpeg, libpng,
 # libcsv, ICU).
 #   bundle.sh BUILD ARCHIVE.tar.zst [CMAKE]          called by: cmake --build build/release --target bundle
 #   bundle.sh --gpu BUILD ARCHIVE.tar.gz [CMAKE]     by the target gpu_bundle: with gpu_check.sh and its programs

@@ -3,12 +3,16 @@
 
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
+#include <jpeglib.h>
 #include <sys/stat.h>
-#include <turbojpeg.h>
 
+#include <cstdio>  // jpeglib.h needs it
+#include <cstdlib>
 #include <fstream>
 #include <iterator>
-#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/unit/datasets/folder.h"
 
@@ -22,15 +26,43 @@ using testing_tools::message_of;
 using testing_tools::plain;
 using testing_tools::ramp;
 
-std::vector<unsigned char> jpeg(const at::Tensor& image, int subsampling = TJSAMP_444) {
-  const std::unique_ptr<void, int (*)(tjhandle)> encoder(tjInitCompress(), tjDestroy);
+struct JpegForm {
+  bool grey = false, progressive = false;
+  int across = 1, down = 1;  ///< pixels that share a colour: 2 and 2 is 4:2:0, 4 and 2 is 4:1:0
+  std::vector<jpeg_scan_info> scans{};
+};
+
+std::vector<unsigned char> jpeg(const at::Tensor& image, const JpegForm& form = {}) {
+  jpeg_compress_struct encoder;
+  jpeg_error_mgr errors;
+  encoder.err = jpeg_std_error(&errors);
+  jpeg_create_compress(&encoder);
   unsigned char* out = nullptr;
   unsigned long size = 0;
-  EXPECT_EQ(tjCompress2(encoder.get(), image.const_data_ptr<unsigned char>(), static_cast<int>(image.size(1)), 0,
-                        static_cast<int>(image.size(0)), TJPF_RGB, &out, &size, subsampling, 95, 0),
-            0);
+  jpeg_mem_dest(&encoder, &out, &size);
+  encoder.image_height = static_cast<JDIMENSION>(image.size(0));
+  encoder.image_width = static_cast<JDIMENSION>(image.size(1));
+  encoder.input_components = 3;
+  encoder.in_color_space = JCS_RGB;
+  jpeg_set_defaults(&encoder);
+  if (form.grey) jpeg_set_colorspace(&encoder, JCS_GRAYSCALE);
+  if (form.progressive) jpeg_simple_progression(&encoder);
+  if (!form.scans.empty()) {
+    encoder.scan_info = form.scans.data();
+    encoder.num_scans = static_cast<int>(form.scans.size());
+  }
+  encoder.comp_info[0].h_samp_factor = form.across;
+  encoder.comp_info[0].v_samp_factor = form.down;
+  jpeg_set_quality(&encoder, 95, TRUE);
+  jpeg_start_compress(&encoder, TRUE);
+  while (encoder.next_scanline < encoder.image_height) {
+    auto* row = image.data_ptr<unsigned char>() + encoder.next_scanline * image.size(1) * 3;
+    jpeg_write_scanlines(&encoder, &row, 1);
+  }
+  jpeg_finish_compress(&encoder);
+  jpeg_destroy_compress(&encoder);
   std::vector<unsigned char> bytes(out, out + size);
-  tjFree(out);
+  std::free(out);
   return bytes;
 }
 
@@ -49,9 +81,31 @@ TEST(Image, JpegOfOneColourIsWithinOneLevel) {
   const auto image = decode_image(jpeg(plain(20, 30, 200, 40, 90)), "x");
   EXPECT_EQ(image.sizes(), (std::vector<std::int64_t>{20, 30, 3}));
   EXPECT_LE((image.to(at::kInt) - plain(20, 30, 200, 40, 90).to(at::kInt)).abs().max().item<int>(), 1);
-  const auto grey = decode_image(jpeg(plain(20, 30, 77, 77, 77), TJSAMP_GRAY), "x");
+  for (const auto& [across, down] : {std::pair{2, 1}, {2, 2}, {4, 1}, {4, 2}, {1, 2}})
+    EXPECT_TRUE(at::equal(decode_image(jpeg(plain(20, 30, 200, 40, 90), {.across = across, .down = down}), "x"), image))
+        << across << " x " << down;
+  const auto grey = decode_image(jpeg(plain(20, 30, 77, 77, 77), {.grey = true}), "x");
   EXPECT_EQ(grey.sizes(), (std::vector<std::int64_t>{20, 30, 3}));
   EXPECT_LE((grey.to(at::kInt) - 77).abs().max().item<int>(), 1);
+}
+
+// As Pillow reads them: all pixels are there.
+TEST(Image, ReadsWhatIsOddButWhole) {
+  const Folder folder;
+  write_png(folder.path("a.png"), ramp(40, 40));
+  auto png = read_bytes(folder.path("a.png"));
+  png.resize(png.size() - 12);  // IEND
+  EXPECT_TRUE(at::equal(decode_image(png, "a.png"), ramp(40, 40)));
+
+  const auto good = jpeg(ramp(64, 64)), progressive = jpeg(ramp(64, 64), {.progressive = true});
+  const auto pixels = decode_image(good, "x");
+  EXPECT_TRUE(at::equal(decode_image(progressive, "x"), pixels));
+  auto zeros_in_header = good, zeros_before_end = good, revision = good;
+  zeros_in_header.insert(zeros_in_header.begin() + 20, 4, 0);  // behind the 2 bytes of SOI and the 18 of JFIF's APP0
+  zeros_before_end.insert(zeros_before_end.end() - 2, 200, 0);
+  revision[11] = 9;  // of JFIF
+  for (const auto& bytes : {zeros_in_header, zeros_before_end, revision})
+    EXPECT_TRUE(at::equal(decode_image(bytes, "x"), pixels));
 }
 
 TEST(Image, RefusesDamage) {
@@ -73,6 +127,14 @@ TEST(Image, RefusesDamage) {
   EXPECT_NE(refusal(cut(jpg, 0.7)).find("leaf.png: damaged JPEG (Premature end of JPEG file"), std::string::npos)
       << refusal(cut(jpg, 0.7));
   EXPECT_NE(refusal(cut(jpg, 0.1)).find("leaf.png: not a JPEG that can be decoded"), std::string::npos);
+  const auto progressive = jpeg(ramp(64, 64), {.progressive = true});
+  EXPECT_NE(refusal(cut(progressive, 0.7)).find("leaf.png: damaged JPEG (Premature end of JPEG file"),
+            std::string::npos);
+  std::vector<jpeg_scan_info> scans{{3, {0, 1, 2}, 0, 0, 0, 0}};
+  for (int bit = 3; bit >= 0; --bit)
+    for (int component = 0; component < 3; ++component)
+      for (int k = 1; k < 64; ++k) scans.push_back({1, {component}, k, k, bit == 3 ? 0 : bit + 1, bit});
+  EXPECT_EQ(refusal(jpeg(ramp(64, 64), {.scans = scans})), "leaf.png: damaged JPEG (more than 500 scans)");
   EXPECT_NE(refusal(cut(png, 0.5)).find("leaf.png: damaged PNG (the data ends too early)"), std::string::npos)
       << refusal(cut(png, 0.5));
   EXPECT_NE(refusal(cut(png, 0.1)).find("leaf.png: not a PNG that can be decoded"), std::string::npos);
@@ -80,7 +142,7 @@ TEST(Image, RefusesDamage) {
   EXPECT_NE(refusal(with(png, 17, 0x7F)).find("leaf.png: not a PNG that can be decoded"), std::string::npos)
       << "a width that its checksum contradicts";
   // A file cut off at any byte must not crash the decoder.
-  for (std::size_t size = 1; size < png.size(); size += 7)
+  for (std::size_t size = 1; size < png.size() - 12; size += 7)  // without its last part, IEND, it is whole
     EXPECT_NE(refusal({png.begin(), png.begin() + static_cast<std::ptrdiff_t>(size)}), "no error") << size;
 }
 
