@@ -74,7 +74,8 @@ inline void fill_vocabulary(std::optional<std::int64_t>& vocab_size, const nn::D
         *vocab_size, data.vocabulary));
 }
 
-/// For models of text: the data have input_ids [tokens], no more than the model's positions. @throws ConfigError
+/// For models of text: the data have input_ids [tokens], and no sample has more than the model's positions.
+/// @throws ConfigError
 inline void check_token_ids(const nn::DataSpec& data, const std::string& model, std::int64_t max_positions) {
   const auto& ids = data.required_input("input_ids", fmt::format("model \"{}\"", model));
   if (ids.shape.size() != 1)
@@ -84,6 +85,11 @@ inline void check_token_ids(const nn::DataSpec& data, const std::string& model, 
         fmt::format("model.max_positions: {} tokens are fewer than the {} of the data's samples; raise "
                     "it, or shorten the samples",
                     max_positions, ids.shape[0]));
+  if (data.longest > max_positions)
+    throw ConfigError(
+        fmt::format("{}: the longest sample has {} tokens, but the model has {} positions; set it to {}, or, for a "
+                    "model with new weights, raise model.max_positions",
+                    data.longest_key, data.longest, max_positions, max_positions));
 }
 
 /// The same for a batch of samples whose length varies. @throws DataError

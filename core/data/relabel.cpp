@@ -52,20 +52,22 @@ class Relabelled final : public DatasetWrapper, public RowSamples {
 
 }  // namespace
 
-bool is_reordering(const std::vector<std::string>& classes, const std::vector<std::string>& others) {
-  return classes != others && !alike_classes(classes) &&
-         std::is_permutation(classes.begin(), classes.end(), others.begin(), others.end());
+bool are_among(const std::vector<std::string>& classes, const std::vector<std::string>& others) {
+  return !alike_classes(classes) && std::all_of(classes.begin(), classes.end(), [&](const auto& name) {
+    return std::count(others.begin(), others.end(), name) == 1;
+  });
 }
 
 Datasets relabel(Datasets data, const std::vector<std::string>& classes) {
-  TRIREME_CHECK(is_reordering(data.info.spec.class_names, classes), "{} classes are not a permutation of {} classes",
-                classes.size(), data.info.spec.class_names.size());
+  TRIREME_CHECK(are_among(data.info.spec.class_names, classes), "{} classes are not among {} classes",
+                data.info.spec.class_names.size(), classes.size());
   std::vector<std::int64_t> new_labels;
   for (const auto& name : data.info.spec.class_names)
     new_labels.push_back(std::find(classes.begin(), classes.end(), name) - classes.begin());
   for (auto* split : {&data.train, &data.validation, &data.test})
     if (*split) *split = std::make_shared<Relabelled>(std::move(*split), new_labels);
   data.info.spec.class_names = classes;
+  data.info.spec.classes = static_cast<std::int64_t>(classes.size());
   return data;
 }
 

@@ -1,4 +1,5 @@
-// Changes the order of labels: a model that was trained elsewhere may number the same classes differently.
+// Changes the numbers of labels: a model that was trained elsewhere may number the same classes differently, and have
+// others that the data lacks.
 #pragma once
 
 #include <string>
@@ -8,11 +9,11 @@
 
 namespace trireme::data {
 
-/// Whether the two lists contain the same names, each once, in a different order.
-bool is_reordering(const std::vector<std::string>& classes, const std::vector<std::string>& others);
+/// Whether each of the names, which all differ, is once among the others.
+bool are_among(const std::vector<std::string>& classes, const std::vector<std::string>& others);
 
-/// The data with its classes in the order of `classes`, and with each sample's label changed accordingly.
-/// @pre is_reordering(data.info.spec.class_names, classes)
+/// The data with these classes, and with each sample's label changed accordingly.
+/// @pre are_among(data.info.spec.class_names, classes)
 Datasets relabel(Datasets data, const std::vector<std::string>& classes);
 
 }  // namespace trireme::data

@@ -39,6 +39,8 @@ struct DataSpec {
   bool ignored_labels = true;              ///< some labels may be -100, which do not count; false: none is
   std::vector<std::string> class_names{};  ///< empty, or one per class
   std::optional<TokenIds> tokens{};        ///< of the tokenizer that reads the data; unset: none does
+  std::int64_t longest = 0;                ///< tokens of the longest sample, as it is padded; 0: unknown
+  std::string longest_key{};               ///< "data.max_tokens": the key that makes samples shorter
 
   /// Null when there is no such tensor.
   [[nodiscard]] const SampleTensor* input(std::string_view name) const;

@@ -1,6 +1,8 @@
 #include "core/setup/open_data.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <string>
 #include <utility>
 
 #include "core/base/error.h"
@@ -34,6 +36,13 @@ bool are_given(const std::vector<std::string>& names) {
   for (std::size_t i = 0; i < names.size(); ++i)
     if (names[i].empty() || names[i] == fmt::format("LABEL_{}", i)) return false;
   return !names.empty();
+}
+
+/// "0", "1", ...: the names of classes that have no others.
+std::vector<std::string> numbers(std::size_t count) {
+  std::vector<std::string> out(count);
+  for (std::size_t i = 0; i < count; ++i) out[i] = std::to_string(i);
+  return out;
 }
 
 std::string numbered(const std::vector<std::string>& classes) {
@@ -78,7 +87,15 @@ std::shared_ptr<data::Dataset> collated(std::shared_ptr<data::Dataset> data, con
 data::Datasets numbered_as(const std::vector<std::string>& labels, data::Datasets data, const std::string& path,
                            bool trains, const Log& log) {
   const auto& classes = data.info.spec.class_names;
-  if (!are_given(labels) || classes.empty() || labels == classes) return data;
+  if (labels.empty() || classes.empty() || labels == classes) return data;
+  const bool fits = trains ? labels.size() == classes.size() : labels.size() >= classes.size();
+  if (fits && classes == numbers(classes.size())) {
+    data.info.spec.class_names = are_given(labels) ? labels : numbers(labels.size());
+    data.info.spec.classes = static_cast<std::int64_t>(labels.size());
+    if (are_given(labels)) log.note("labels   named as in {}: {}", path, numbered(labels));
+    return data;
+  }
+  if (!are_given(labels)) return data;
   if (const auto alike = data::alike_classes(labels);
       alike && std::is_permutation(labels.begin(), labels.end(), classes.begin(), classes.end()))
     throw ConfigError(
@@ -86,7 +103,7 @@ data::Datasets numbered_as(const std::vector<std::string>& labels, data::Dataset
                     "another order, so which of them is which is not known; number the labels of the data as the "
                     "weights do, and name its classes in their order: {}",
                     path, alike->first, alike->second, labels[alike->first], numbered(labels)));
-  if (data::is_reordering(classes, labels)) {
+  if (fits && data::are_among(classes, labels)) {
     log.note("labels   numbered as in {}: {}", path, numbered(labels));
     return data::relabel(std::move(data), labels);
   }

@@ -20,8 +20,9 @@ using DataCollator = std::function<data::Sample(std::vector<data::Sample>, const
 std::shared_ptr<data::Dataset> collated(std::shared_ptr<data::Dataset> data, const DataCollator& collator);
 
 /// Opens the splits of [data]. Their classes are numbered as the weights number classes of the same names, which is
-/// logged. Different names are an error in an evaluation, because the model does not know those classes; in training
-/// they are logged if the head is kept. @throws ConfigError, DataError, CheckpointError
+/// logged; data whose classes are numbers gets the weights' names. In an evaluation the data may lack some of the
+/// weights' classes, but other names are an error, because the model does not know those classes; in training they are
+/// logged if the head is kept. @throws ConfigError, DataError, CheckpointError
 data::Datasets open_data(RunConfig& config, const LoadedWeights& weights, const std::string& head_prefix,
                          const LaunchInfo& launch, const Log& log, bool trains);
 

@@ -109,8 +109,13 @@ data::Datasets open_text_classification(TextClassificationOptions& options, cons
       out.info.digest = table.digest;
     }
     number_labels(table, spec.class_names, files.at(data::Split::train));
+    for (std::int64_t i = 0; i < table.tokens->sequences(); ++i)
+      spec.longest = std::max(spec.longest, table.tokens->length(i));
     out.of(split) = labelled_texts(std::move(table), how, spec);
   }
+  auto& longest = out.info.spec.longest;
+  longest += (options.pad_multiple - longest % options.pad_multiple) % options.pad_multiple;
+  out.info.spec.longest_key = "data.max_tokens";
   out.info.source = source_of(options);
   out.info.about = fmt::format("{}; up to {} a sample{}", tokens.tokenizer->about(), options.max_tokens,
                                options.length_buckets ? ", in buckets of like lengths" : "");

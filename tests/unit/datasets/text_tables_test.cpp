@@ -72,6 +72,8 @@ TEST_F(TextTables, PairsAreCutAndPadded) {
   o.pad_multiple = 6;
   const auto sets = open(text_classification(o));
   EXPECT_EQ(sets.info.spec.class_names, (std::vector<std::string>{"no", "yes"}));
+  EXPECT_EQ(sets.info.spec.longest, 6);
+  EXPECT_EQ(sets.info.spec.longest_key, "data.max_tokens");
   Loader loader(sets.train, {.global_batch = 2, .micro_batch = 2});
   loader.start_epoch(0);
   const auto batch = loader.next()->micro.front();

@@ -168,6 +168,28 @@ TEST(RotaryPositions, DynamicOnesNeedSamplesOfOneLength) {
   EXPECT_THROW(longest({{"input_ids", at::kLong, {30}}}, 30), ConfigError);
 }
 
+TEST(Positions, OfTheLongestSampleAreCheckedBeforeTheFirstStep) {
+  const auto kind = builtin_kinds().models.at("bert");
+  nn::DataSpec spec{
+      .inputs = {{"input_ids", at::kLong, {-1}}}, .targets = {{nn::kLabels, at::kLong, {}}}, .classes = 2};
+  spec.longest_key = "data.max_tokens";
+  const auto problem = [&](std::int64_t longest) -> std::string {
+    const auto options = kind->default_options();
+    EXPECT_TRUE(kind->from_hf(options.get(), {{"model_type", "bert"}, {"max_position_embeddings", 64}}, "config.json"));
+    spec.longest = longest;
+    try {
+      kind->resolve(options.get(), spec);
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(problem(64), "");
+  EXPECT_EQ(problem(102),
+            "data.max_tokens: the longest sample has 102 tokens, but the model has 64 positions; set it to 64, or, for "
+            "a model with new weights, raise model.max_positions");
+}
+
 // transformers 5 uses both tensors then, although config.json ties them.
 TEST(TiedLlama, AFileWithAnotherHead) {
   const auto folder = std::string(TRIREME_SOURCE_DIR) + "/tests/golden/llama_tied/";

@@ -165,7 +165,8 @@ TEST(Prepare, ClassesOfOneNameAreKeptApartByTheirNumbers) {
   } rows[] = {{theirs, "", ""},
               {{"bird", "crane", "crane"}, alike, alike},
               {{"bird", "crane", "ox"}, others + "bird, crane, ox", ""},
-              {{"bird", "crane"}, others + "bird, crane", ""}};
+              {{"bird", "crane"}, others + "bird, crane", ""},
+              {{"0", "1", "2", "3"}, others + "0, 1, 2, 3", ""}};
   for (const auto& row : rows)
     for (const bool evaluates : {true, false}) {
       auto data = setup_of(kGood, {}).data;
@@ -177,6 +178,38 @@ TEST(Prepare, ClassesOfOneNameAreKeptApartByTheirNumbers) {
       });
       EXPECT_EQ(said.rfind(says.empty() ? "no error" : weights.path() + says, 0), 0U) << said;
     }
+}
+
+// Numbers are the weights' classes, and an evaluation may lack some of them, by number or by name.
+TEST(Prepare, DataMayHaveNumbersOrSomeOfTheClasses) {
+  using Names = std::vector<std::string>;
+  const Names given{"x", "healthy", "angular_spots", "rust"}, unnamed{"LABEL_0", "LABEL_1", "LABEL_2", "LABEL_3"};
+  const auto plain = setup_of(kGood, {}).data;
+  const auto before = labels_of(*plain.train);
+  const struct {
+    Names labels, data;
+    bool trains;
+    Names classes;
+    std::vector<std::int64_t> new_labels;
+  } rows[] = {{given, {"0", "1", "2"}, false, given, {0, 1, 2}},
+              {given, {"0", "1", "2"}, true, {"0", "1", "2"}, {0, 1, 2}},
+              {given, {"0", "1", "2", "3"}, true, given, {0, 1, 2}},
+              {unnamed, {"0", "1", "2"}, false, {"0", "1", "2", "3"}, {0, 1, 2}},
+              {unnamed, {"0", "1", "2"}, true, {"0", "1", "2"}, {0, 1, 2}},
+              {given, {"angular_spots", "healthy", "rust"}, false, given, {2, 1, 3}},
+              {given, {"angular_spots", "healthy", "rust"}, true, {"angular_spots", "healthy", "rust"}, {0, 1, 2}}};
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.data.front() + (row.trains ? ", training" : ", evaluation"));
+    auto data = plain;
+    data.info.spec.class_names = row.data;
+    data.info.spec.classes = static_cast<std::int64_t>(row.data.size());
+    const auto out = numbered_as(row.labels, std::move(data), "weights", row.trains, Log(1));
+    EXPECT_EQ(out.info.spec.class_names, row.classes);
+    EXPECT_EQ(out.info.spec.classes, static_cast<std::int64_t>(row.classes.size()));
+    auto expected = before;
+    for (auto& label : expected) label = row.new_labels.at(static_cast<std::size_t>(label));
+    EXPECT_EQ(labels_of(*out.train), expected);
+  }
 }
 
 // A file that only names the classes may be written beside weights that have no config.json.
