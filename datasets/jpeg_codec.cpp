@@ -24,6 +24,7 @@ struct Reader::State {
   jpeg_progress_mgr progress{};
   char message[JMSG_LENGTH_MAX] = "unknown error";
   std::jmp_buf failed{};
+  bool in_header = true;
 
   [[noreturn]] static void fail(j_common_ptr decoder) {
     auto* state = static_cast<State*>(decoder->client_data);
@@ -35,10 +36,12 @@ struct Reader::State {
     if (level >= 0) return;
     switch (decoder->err->msg_code) {
       case JWRN_ADOBE_XFORM:
-      case JWRN_EXTRANEOUS_DATA:
       case JWRN_JFIF_MAJOR:
       case JWRN_NOT_SEQUENTIAL:
         return;
+      case JWRN_EXTRANEOUS_DATA:  // between two scans, or before a restart marker, it may be what a damaged scan left
+        if (static_cast<State*>(decoder->client_data)->in_header || decoder->err->msg_parm.i[1] == JPEG_EOI) return;
+        [[fallthrough]];
       default:
         fail(decoder);
     }
@@ -85,6 +88,7 @@ bool Reader::read_header() {
   s->decoder.progress = &s->progress;
   jpeg_mem_src(&s->decoder, s->bytes.data(), s->bytes.size());
   jpeg_read_header(&s->decoder, TRUE);
+  s->in_header = false;
   return true;
 }
 

@@ -74,6 +74,11 @@ inline void fill_vocabulary(std::optional<std::int64_t>& vocab_size, const nn::D
         *vocab_size, data.vocabulary));
 }
 
+/// Names in Hugging Face's configurations of the activations that an MLP may have; "swish" is "silu".
+inline std::vector<std::string> hidden_acts() {
+  return {"gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu", "swish"};
+}
+
 /// For models of text: the data have input_ids [tokens], and no sample has more than the model's positions.
 /// @throws ConfigError
 inline void check_token_ids(const nn::DataSpec& data, const std::string& model, std::int64_t max_positions) {
@@ -87,8 +92,8 @@ inline void check_token_ids(const nn::DataSpec& data, const std::string& model, 
                     max_positions, ids.shape[0]));
   if (data.longest > max_positions)
     throw ConfigError(
-        fmt::format("{}: the longest sample has {} tokens, but the model has {} positions; set it to {}, or, for a "
-                    "model with new weights, raise model.max_positions",
+        fmt::format("{}: the longest sample has {} tokens, but the model has {} positions; set it to at most {}, or, "
+                    "for a model with new weights, raise model.max_positions",
                     data.longest_key, data.longest, max_positions, max_positions));
 }
 

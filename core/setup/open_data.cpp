@@ -89,13 +89,15 @@ data::Datasets numbered_as(const std::vector<std::string>& labels, data::Dataset
   const auto& classes = data.info.spec.class_names;
   if (labels.empty() || classes.empty() || labels == classes) return data;
   const bool fits = trains ? labels.size() == classes.size() : labels.size() >= classes.size();
-  if (fits && classes == numbers(classes.size())) {
-    data.info.spec.class_names = are_given(labels) ? labels : numbers(labels.size());
+  const bool named = are_given(labels);
+  const bool among = data::are_among(classes, labels);
+  if (fits && classes == numbers(classes.size()) && !(named && among)) {
+    data.info.spec.class_names = named ? labels : numbers(labels.size());
     data.info.spec.classes = static_cast<std::int64_t>(labels.size());
-    if (are_given(labels)) log.note("labels   named as in {}: {}", path, numbered(labels));
+    if (named) log.note("labels   named as in {}: {}", path, numbered(labels));
     return data;
   }
-  if (!are_given(labels)) return data;
+  if (!named) return data;
   if (const auto alike = data::alike_classes(labels);
       alike && std::is_permutation(labels.begin(), labels.end(), classes.begin(), classes.end()))
     throw ConfigError(
@@ -103,7 +105,7 @@ data::Datasets numbered_as(const std::vector<std::string>& labels, data::Dataset
                     "another order, so which of them is which is not known; number the labels of the data as the "
                     "weights do, and name its classes in their order: {}",
                     path, alike->first, alike->second, labels[alike->first], numbered(labels)));
-  if (fits && data::are_among(classes, labels)) {
+  if (fits && among) {
     log.note("labels   numbered as in {}: {}", path, numbered(labels));
     return data::relabel(std::move(data), labels);
   }

@@ -71,7 +71,7 @@ const Fields<Options>& fields() {
                {.min = 0, .below = 1, .stored = "", .implied = 0.0})
           .add("hidden_act", &Options::hidden_act,
                "Activation of the MLP. Unset: that of the loaded weights, else gelu.",
-               {.choices = {"gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"}, .implied = "gelu"})
+               {.choices = hidden_acts(), .implied = "gelu"})
           .add("layer_norm_eps", &Options::layer_norm_eps,
                "Added to the variance in each layer norm. Unset: that of the loaded weights, else 1e-12.",
                {.above = 0, .implied = 1e-12, .overrides = true})

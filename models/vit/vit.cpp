@@ -26,10 +26,12 @@ using nn::Init;
 using nn::Tensors;
 
 /// Since its version 5, transformers' modules have other names than its files of weights: those of a state_dict() and
-/// of PEFT's adapters.
-nn::Naming module_naming() {
-  const std::string ours = "vit.encoder.layer.*.", theirs = "vit.layers.*.";
-  nn::Naming out{.library = "transformers 5", .names = {}, .of_modules = true};
+/// of PEFT's adapters. The second naming is of a ViTModel, which has no head and no "vit." before its names.
+std::vector<nn::Naming> module_namings() {
+  const std::string ours = "vit.encoder.layer.*.", theirs = "layers.*.";
+  nn::Naming modules{.library = "transformers 5", .names = {}, .of_modules = true};
+  nn::Naming base{.library = "transformers 5",
+                  .names = {{"vit.embeddings.**", "embeddings.**"}, {"vit.layernorm.*", "layernorm.*"}}};
   for (const auto& [from, to] : {std::pair{"attention.attention.query", "attention.q_proj"},
                                  {"attention.attention.key", "attention.k_proj"},
                                  {"attention.attention.value", "attention.v_proj"},
@@ -37,9 +39,11 @@ nn::Naming module_naming() {
                                  {"intermediate.dense", "mlp.fc1"},
                                  {"output.dense", "mlp.fc2"},
                                  {"layernorm_before", "layernorm_before"},
-                                 {"layernorm_after", "layernorm_after"}})
-    out.names.push_back({ours + from, theirs + to});
-  return out;
+                                 {"layernorm_after", "layernorm_after"}}) {
+    modules.names.push_back({ours + from, "vit." + theirs + to});
+    base.names.push_back({ours + from + ".*", theirs + to + ".*"});
+  }
+  return {std::move(modules), std::move(base)};
 }
 
 /// The patches of an image, row by row.
@@ -189,7 +193,11 @@ class Vit : public nn::Model {
   /// interpolate_pos_encoding does.
   nn::Conversion conversion(const std::string& name, at::IntArrayRef from, at::IntArrayRef to) const override;
   /// timm's names, which DeiT's own files have too, and those of transformers' modules.
-  std::vector<nn::Naming> namings() const override { return {timm_naming(), module_naming()}; }
+  std::vector<nn::Naming> namings() const override {
+    auto out = module_namings();
+    out.push_back(timm_naming());
+    return out;
+  }
 
  private:
   /// The grid of this many stored positions: that of the weights' config.json if it has as many, else the model's own,

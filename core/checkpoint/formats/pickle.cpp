@@ -15,6 +15,7 @@ using torch::jit::PickleOpCode;
 
 constexpr auto kByteArray8 = static_cast<PickleOpCode>('\x96');
 constexpr const char* kOrderedDict = "collections.OrderedDict";
+constexpr std::size_t kLongestName = 200;
 
 /// Runs one pickle. Its error messages begin with the file's path.
 class PickleMachine {
@@ -280,7 +281,9 @@ class PickleMachine {
   }
 
   void push_global(std::string_view module, std::string_view name) {
-    push({.kind = PickleKind::global, .text = fmt::format("{}.{}", module, name)});
+    // Few bytes of a pickle can name a long text many times, so that only the beginning is copied.
+    push({.kind = PickleKind::global,
+          .text = fmt::format("{}.{}", module.substr(0, kLongestName), name.substr(0, kLongestName))});
   }
   /// Records the call of what is on top of the stack: a function or class, or what another call made.
   void call(const PickleValue* arguments) {
@@ -291,13 +294,14 @@ class PickleMachine {
     if (made.text == kOrderedDict) fill_ordered(made, *arguments);
   }
   /// Python 2 wrote an ordered dictionary as a call with a list of pairs.
-  static void fill_ordered(PickleValue& made, const PickleValue& arguments) {
+  void fill_ordered(PickleValue& made, const PickleValue& arguments) {
     std::vector<const PickleValue*> entries;
     if (arguments.items.size() > 1) return;
     for (const auto* list : arguments.items)
       for (const auto* pair : list->items) {
         if (list->kind != PickleKind::sequence || pair->kind != PickleKind::sequence || pair->items.size() != 2) return;
         entries.insert(entries.end(), pair->items.begin(), pair->items.end());
+        if (++ordered_entries_ > kMaxPickleValues) damaged("its dictionaries have too many entries");
       }
     made = {.kind = PickleKind::dict, .items = std::move(entries)};
   }
@@ -338,6 +342,7 @@ class PickleMachine {
   std::size_t at_ = 0;
   Pickle out_;
   PickleValue* const other_ = &out_.values.emplace_back();  ///< stands for all that are not kept
+  std::size_t ordered_entries_ = 0;                         ///< of all fill_ordered(), whose lists may be the same one
   std::vector<PickleValue*> stack_;
   std::vector<std::size_t> marks_;  ///< sizes of the stack when a mark was set
   std::unordered_map<std::uint32_t, PickleValue*> memo_;

@@ -26,7 +26,7 @@ enum class PickleKind {
   text,        ///< in `text`
   sequence,    ///< a tuple or list; its elements are `items`
   dict,        ///< `items` are key, value, key, value, ...
-  global,      ///< a class or function; `text` is "module.name"
+  global,      ///< a class or function; `text` is "module.name", of long ones the beginnings
   object,      ///< what calling `text` makes; `items` is one sequence: the arguments. Its attributes are not kept
   persistent,  ///< an object that is stored elsewhere; `items` is one value: its id
 };

@@ -13,6 +13,7 @@
 #include <limits>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <tuple>
 
@@ -28,15 +29,30 @@ constexpr std::string_view kOldFormat = "\x80\x02\x8a\x0a";
 constexpr std::int64_t kOldVersion = 1001;
 constexpr std::size_t kMaxPickle = std::size_t{16} << 20;  // bytes: a hundred thousand tensors
 constexpr std::size_t kMaxViewDims = 64;
-constexpr const char* kRebuildTensor = "torch._utils._rebuild_tensor_v2";
-constexpr const char* kRebuildParameter = "torch._utils._rebuild_parameter";
+constexpr std::size_t kLongestKey = 100;  // of a storage
+constexpr std::string_view kRebuild = "torch._utils._rebuild";
+const std::set<std::string_view> kRebuildTensor{"torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2"};
+const std::set<std::string_view> kRebuildParameter{"torch._utils._rebuild_parameter",
+                                                   "torch._utils._rebuild_parameter_with_state"};
 
 const std::map<std::string, at::ScalarType>& storage_dtypes() {
   static const std::map<std::string, at::ScalarType> known{
-      {"torch.DoubleStorage", at::kDouble},     {"torch.FloatStorage", at::kFloat}, {"torch.HalfStorage", at::kHalf},
-      {"torch.BFloat16Storage", at::kBFloat16}, {"torch.LongStorage", at::kLong},   {"torch.IntStorage", at::kInt},
-      {"torch.ShortStorage", at::kShort},       {"torch.CharStorage", at::kChar},   {"torch.ByteStorage", at::kByte},
-      {"torch.BoolStorage", at::kBool}};
+      {"torch.DoubleStorage", at::kDouble},
+      {"torch.FloatStorage", at::kFloat},
+      {"torch.HalfStorage", at::kHalf},
+      {"torch.BFloat16Storage", at::kBFloat16},
+      {"torch.LongStorage", at::kLong},
+      {"torch.IntStorage", at::kInt},
+      {"torch.ShortStorage", at::kShort},
+      {"torch.CharStorage", at::kChar},
+      {"torch.ByteStorage", at::kByte},
+      {"torch.BoolStorage", at::kBool},
+      // Not read, but in old files their sizes say where the next storage begins.
+      {"torch.ComplexFloatStorage", at::kComplexFloat},
+      {"torch.ComplexDoubleStorage", at::kComplexDouble},
+      {"torch.QInt8Storage", at::kQInt8},
+      {"torch.QUInt8Storage", at::kQUInt8},
+      {"torch.QInt32Storage", at::kQInt32}};
   return known;
 }
 
@@ -49,11 +65,17 @@ std::string first_bytes(const std::string& path) {
 /// The arguments of the call that makes the tensor, without the one that makes it a parameter; null for no tensor.
 const std::vector<const PickleValue*>* tensor_arguments(const PickleValue& value) {
   const auto* call = &value;
-  if (call->kind == PickleKind::object && call->text == kRebuildParameter) {
+  if (call->kind == PickleKind::object && kRebuildParameter.contains(call->text)) {
     if (call->items[0]->items.empty()) return nullptr;
     call = call->items[0]->items[0];
   }
-  return call->kind == PickleKind::object && call->text == kRebuildTensor ? &call->items[0]->items : nullptr;
+  return call->kind == PickleKind::object && kRebuildTensor.contains(call->text) ? &call->items[0]->items : nullptr;
+}
+
+/// Whether it is a tensor of a kind that is not read: quantised, sparse, of a class of its own, or float8.
+bool is_other_tensor(const PickleValue& value) {
+  return value.kind == PickleKind::object && tensor_arguments(value) == nullptr &&
+         (value.text.starts_with(kRebuild) || value.text.starts_with("torch._tensor._rebuild"));
 }
 
 bool holds_tensors(const PickleValue& dict) {
@@ -79,7 +101,7 @@ struct StorageId {
 std::optional<StorageId> storage_id(const PickleValue& id) {
   if (id.kind != PickleKind::sequence || id.items.size() < 5 || id.items.size() > 6 ||
       id.items[1]->kind != PickleKind::global || id.items[2]->kind != PickleKind::text ||
-      (id.items.size() == 6 && id.items[5]->kind != PickleKind::other))
+      id.items[2]->text.size() > kLongestKey || (id.items.size() == 6 && id.items[5]->kind != PickleKind::other))
     return std::nullopt;
   const auto known = storage_dtypes().find(id.items[1]->text);
   if (known == storage_dtypes().end()) return std::nullopt;
@@ -305,6 +327,9 @@ StateDict::StateDict(const std::string& path) : path_(path) {
   const auto& items = find_tensors(*pickle.root).items;
   for (std::size_t i = 0; i < items.size(); i += 2) {
     const auto& name = *items[i];
+    if (name.kind == PickleKind::text && is_other_tensor(*items[i + 1]))
+      fail(fmt::format("tensor \"{}\" is no plain tensor (it is made by {}); save a plain one in its place",
+                       text::printable(name.text.substr(0, 200)), text::printable(items[i + 1]->text)));
     if (name.kind != PickleKind::text || tensor_arguments(*items[i + 1]) == nullptr) continue;
     if (!views_.emplace(name.text, make_view(name.text, *items[i + 1])).second)
       fail(fmt::format("holds tensor \"{}\" twice", text::printable(name.text.substr(0, 200))));
@@ -341,18 +366,21 @@ StateDict::View StateDict::make_view(const std::string& name, const PickleValue&
   const auto bad = [&](const std::string& what) {
     fail(fmt::format("tensor \"{}\" {}", text::printable(name.substr(0, 200)), what));
   };
-  // storage, offset, sizes, strides, requires_grad, hooks; a seventh says that a lazy conjugate or negative is pending
+  // storage, offset, sizes, strides; since PyTorch 0.4 also requires_grad and hooks; a seventh says that a lazy
+  // conjugate or negative is pending
   const auto& arguments = *tensor_arguments(tensor);
-  if (arguments.size() != 6) bad("is no plain tensor; save a copy of it: tensor.clone()");
+  if (arguments.size() != 6 && arguments.size() != 4) bad("is no plain tensor; save a copy of it: tensor.clone()");
   if (arguments[0]->kind != PickleKind::persistent || arguments[1]->kind != PickleKind::integer ||
       arguments[1]->integer < 0)
     bad("has no valid storage or offset: the file is damaged");
   const auto id = storage_id(*arguments[0]->items[0]);
   if (!id) bad("has no valid storage: the file is damaged");
+  if (c10::isComplexType(id->dtype) || c10::isQIntType(id->dtype))
+    bad("is complex or quantised, which is not read; save a plain one in its place");
   const auto shape = integers(*arguments[2]), strides = integers(*arguments[3]);
   if (!shape || !strides || shape->size() != strides->size())
     bad("has no valid sizes and strides: the file is damaged");
-  View out{{id->dtype, *shape}, *strides, arguments[1]->integer, id->key.substr(0, 100)};
+  View out{{id->dtype, *shape}, *strides, arguments[1]->integer, id->key};
   const auto stored = storages_->size_of(out.key);
   if (!stored) bad(fmt::format("has no bytes: the file lacks storage {}", text::printable(out.key)));
   const auto needed = extent(*shape, *strides, out.offset, static_cast<std::int64_t>(c10::elementSize(out.info.dtype)));

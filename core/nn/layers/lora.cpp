@@ -78,8 +78,8 @@ Candidates layers_without(Model& model, const std::vector<std::string>& trained)
                   text::join(names), text::did_you_mean(pattern, names)));
 }
 
-std::vector<Linear*> targets_of(Model& model, const LoraOptions& options) {
-  const auto found = layers_without(model, options.train.value_or(std::vector<std::string>{}));
+std::vector<Linear*> targets_of(Model& model, const LoraOptions& options, const std::vector<std::string>& trained) {
+  const auto found = layers_without(model, trained);
   std::unordered_set<const Linear*> chosen;
   for (const auto& pattern : options.target) {
     bool any = false;
@@ -122,6 +122,24 @@ bool names_tied_copy(const std::string& pattern, const Model& model, const std::
         fmt::format("lora.train: \"{}\" has the tensor of \"{}\" in this model; name that module", pattern, original));
   }
   return false;
+}
+
+/// The patterns of modules by the model's own names: one that only transformers' modules match
+/// (Model::module_in_modules()) becomes the paths of these.
+std::vector<std::string> by_own_names(const Model& model, const std::vector<std::string>& patterns) {
+  std::vector<std::string> out;
+  for (const auto& pattern : patterns) {
+    std::set<std::string> paths;
+    bool is_own = false;
+    for (const auto& item : model.named_parameters()) {
+      const std::string module(without_last_part(item.key()));
+      is_own = is_own || names_module_of(pattern, module);
+      if (names_module_of(pattern, model.module_in_modules(module))) paths.insert(module);
+    }
+    if (is_own || paths.empty()) paths = {pattern};
+    out.insert(out.end(), paths.begin(), paths.end());
+  }
+  return out;
 }
 
 void check_modules(Model& model, const std::vector<std::string>& patterns) {
@@ -185,9 +203,9 @@ void add_lora(Model& model, const LoraOptions& options) {
   TRIREME_REQUIRE(options.rank >= 1 && options.alpha > 0, "add_lora(): the rank {} and alpha {} must be positive",
                   options.rank, options.alpha);
   TRIREME_REQUIRE(adapted_layers(model).empty(), "add_lora(): the model has adapters already; add them once");
-  const auto trained = options.train.value_or(std::vector<std::string>{});
+  const auto trained = by_own_names(model, options.train.value_or(std::vector<std::string>{}));
   check_modules(model, trained);
-  const auto targets = targets_of(model, options);
+  const auto targets = targets_of(model, options, trained);
   for (const auto& item : model.named_parameters())
     if (!any_names_module_of(trained, without_last_part(item.key()))) item.value().set_requires_grad(false);
   for (auto* linear : targets) attach(*linear, options);

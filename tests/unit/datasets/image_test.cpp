@@ -6,6 +6,7 @@
 #include <jpeglib.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cstdio>  // jpeglib.h needs it
 #include <cstdlib>
 #include <fstream>
@@ -100,7 +101,7 @@ TEST(Image, ReadsWhatIsOddButWhole) {
   const auto good = jpeg(ramp(64, 64)), progressive = jpeg(ramp(64, 64), {.progressive = true});
   const auto pixels = decode_image(good, "x");
   EXPECT_TRUE(at::equal(decode_image(progressive, "x"), pixels));
-  auto zeros_in_header = good, zeros_before_end = good, revision = good;
+  auto zeros_in_header = good, zeros_before_end = progressive, revision = good;
   zeros_in_header.insert(zeros_in_header.begin() + 20, 4, 0);  // behind the 2 bytes of SOI and the 18 of JFIF's APP0
   zeros_before_end.insert(zeros_before_end.end() - 2, 200, 0);
   revision[11] = 9;  // of JFIF
@@ -128,6 +129,11 @@ TEST(Image, RefusesDamage) {
       << refusal(cut(jpg, 0.7));
   EXPECT_NE(refusal(cut(jpg, 0.1)).find("leaf.png: not a JPEG that can be decoded"), std::string::npos);
   const auto progressive = jpeg(ramp(64, 64), {.progressive = true});
+  auto between = progressive;  // zeros before the tables of its second scan
+  const std::vector<unsigned char> scan{0xFF, 0xDA}, tables{0xFF, 0xC4};
+  const auto first = std::search(between.begin(), between.end(), scan.begin(), scan.end());
+  between.insert(std::search(first, between.end(), tables.begin(), tables.end()), 50, 0);
+  EXPECT_NE(refusal(between).find("leaf.png: damaged JPEG (Corrupt JPEG data"), std::string::npos) << refusal(between);
   EXPECT_NE(refusal(cut(progressive, 0.7)).find("leaf.png: damaged JPEG (Premature end of JPEG file"),
             std::string::npos);
   std::vector<jpeg_scan_info> scans{{3, {0, 1, 2}, 0, 0, 0, 0}};

@@ -186,8 +186,8 @@ TEST(Positions, OfTheLongestSampleAreCheckedBeforeTheFirstStep) {
   };
   EXPECT_EQ(problem(64), "");
   EXPECT_EQ(problem(102),
-            "data.max_tokens: the longest sample has 102 tokens, but the model has 64 positions; set it to 64, or, for "
-            "a model with new weights, raise model.max_positions");
+            "data.max_tokens: the longest sample has 102 tokens, but the model has 64 positions; set it to at most 64, "
+            "or, for a model with new weights, raise model.max_positions");
 }
 
 // transformers 5 uses both tensors then, although config.json ties them.

@@ -429,6 +429,15 @@ TEST(Lora, StartsFromTheModelsOwnOutputsAndFreezesIt) {
   EXPECT_TRUE(at::equal(plain.model->forward({ids}, context)[0], adapted.model->forward({ids}, context)[0]));
 }
 
+TEST(Lora, ModulesHaveTransformersNamesToo) {
+  const auto model = BaseModel("vit", "vit", 5, at::zeros({1})).model;
+  nn::add_lora(*model, {.rank = 2, .target = {"0.attention.q_proj"}, .train = std::vector<std::string>{"1.mlp.fc2"}});
+  ASSERT_EQ(nn::adapted_layers(*model).size(), 1U);
+  EXPECT_EQ(nn::adapted_layers(*model).front()->path(), "vit.encoder.layer.0.attention.attention.query");
+  EXPECT_EQ(nn::trained_modules(*model), std::vector<std::string>{"vit.encoder.layer.1.output.dense"});
+  EXPECT_EQ(model->module_in_modules("vit.encoder.layer.1.output.dense"), "vit.layers.1.mlp.fc2");
+}
+
 TEST(Lora, RefusesWhatCannotBeAdapted) {
   const auto refused = [](const nn::LoraOptions& options) {
     return config_error([&] { nn::add_lora(*small_bert().model, options); });

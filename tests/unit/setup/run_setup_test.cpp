@@ -194,6 +194,8 @@ TEST(Prepare, DataMayHaveNumbersOrSomeOfTheClasses) {
   } rows[] = {{given, {"0", "1", "2"}, false, given, {0, 1, 2}},
               {given, {"0", "1", "2"}, true, {"0", "1", "2"}, {0, 1, 2}},
               {given, {"0", "1", "2", "3"}, true, given, {0, 1, 2}},
+              {{"0", "1", "10", "2"}, {"0", "1", "2"}, false, {"0", "1", "10", "2"}, {0, 1, 3}},
+              {{"2", "0", "1"}, {"0", "1", "2"}, true, {"2", "0", "1"}, {1, 2, 0}},
               {unnamed, {"0", "1", "2"}, false, {"0", "1", "2", "3"}, {0, 1, 2}},
               {unnamed, {"0", "1", "2"}, true, {"0", "1", "2"}, {0, 1, 2}},
               {given, {"angular_spots", "healthy", "rust"}, false, given, {2, 1, 3}},
