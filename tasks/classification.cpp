@@ -4,8 +4,6 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/nn/layers/index_checks.h"
@@ -106,7 +104,8 @@ class Classification final : public Task {
     const auto& share = batch.targets[nn::kLabelShares];
     return {at::stack({own, *mixed}, -1), at::stack({share, 1 - share}, -1)};
   }
-  [[nodiscard]] std::int64_t k() const { return classes_ > 0 ? std::min(options_.topk, classes_) : 1; }
+  /// 1 where every sample would be among the k highest.
+  [[nodiscard]] std::int64_t k() const { return classes_ > options_.topk ? options_.topk : 1; }
   TaskOptions options_;
   std::int64_t classes_;
   at::Tensor class_weights_;  ///< float64 [classes] on the CPU, or undefined

@@ -28,8 +28,8 @@ Registry<TaskKind> all_tasks() {
   static const auto one_label =
       fields_of("classification", "One class for each sample or token.")
           .add("topk", &TaskOptions::topk,
-               "Evaluation also reports top-k accuracy, the fraction of samples whose class is among the k highest "
-               "scores.",
+               "Evaluation of more than k classes also reports top-k accuracy, the fraction of samples whose class is "
+               "among the k highest scores.",
                {.min = 1, .max = kMostSamples})
           .add(
               "class_weights", &TaskOptions::class_weights,

@@ -14,7 +14,7 @@ namespace trireme::tasks {
 struct TaskOptions {
   nn::DataSpec data{};  ///< checked when it has targets
   double label_smoothing = 0;
-  std::int64_t topk = 5;                   ///< classification: the k of top-k accuracy
+  std::int64_t topk = 5;                   ///< classification: the k of top-k accuracy, of more classes than k
   std::vector<double> class_weights = {};  ///< classification: the loss's factor of each class; empty: 1
 };
 

@@ -25,6 +25,16 @@ struct ColumnPlaces {
   std::optional<std::size_t> pair, label;
 };
 
+/// What a header of one column may be; "" where nothing says so.
+std::string other_separator(const RowFields& names) {
+  if (names.size() == 1)
+    for (const auto& [separator, name] : {std::pair{';', "semicolons"}, {'\t', "tabs"}, {',', "commas"}})
+      if (names[0].find(separator) != std::string::npos)
+        return fmt::format("; it has {} in its name: a .csv file has commas between columns, and a .tsv file tabs",
+                           name);
+  return "";
+}
+
 std::size_t column_place(const RowFields& names, const std::string& wanted, const char* key, const LineReader& in) {
   const auto found = std::find(names.begin(), names.end(), wanted);
   if (std::count(names.begin(), names.end(), wanted) > 1)
@@ -33,8 +43,8 @@ std::size_t column_place(const RowFields& names, const std::string& wanted, cons
                              std::count(names.begin(), names.end(), wanted)));
   if (found == names.end())
     fail_at_line(in.path(), in.number(),
-                 fmt::format("there is no column \"{}\", which data.{} names (the columns: {}){}", wanted, key,
-                             text::first_few(names), text::did_you_mean(wanted, names)));
+                 fmt::format("there is no column \"{}\", which data.{} names (the columns: {}){}{}", wanted, key,
+                             text::first_few(names), text::did_you_mean(wanted, names), other_separator(names)));
   return static_cast<std::size_t>(found - names.begin());
 }
 
@@ -42,11 +52,11 @@ std::size_t column_place(const RowFields& names, const std::string& wanted, cons
 std::string usual_text_column(const RowFields& names, const LineReader& in) {
   const auto has = [&](const char* name) { return std::find(names.begin(), names.end(), name) != names.end(); };
   if (has("sentence") != has("text")) return has("text") ? "text" : "sentence";
-  fail_at_line(
-      in.path(), in.number(),
-      fmt::format("there {} \"sentence\" {} \"text\" (the columns: {}); name the column of the text with "
-                  "data.text",
-                  has("text") ? "are columns" : "is no column", has("text") ? "and" : "or", text::first_few(names)));
+  fail_at_line(in.path(), in.number(),
+               fmt::format("there {} \"sentence\" {} \"text\" (the columns: {}); name the column of the text with "
+                           "data.text{}",
+                           has("text") ? "are columns" : "is no column", has("text") ? "and" : "or",
+                           text::first_few(names), other_separator(names)));
 }
 
 /// nullopt: the table has no labels, and they are optional.

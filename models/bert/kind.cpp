@@ -55,7 +55,7 @@ const Fields<Options>& fields() {
                "Number of token types, such as first and second sentence. Unset: that of the loaded weights, else 2.",
                {.min = 1, .max = 1e6, .implied = 2})
           .add("hidden_act", &O::hidden_act, "Activation of the MLP. Unset: that of the loaded weights, else gelu.",
-               {.choices = {"gelu", "gelu_new", "relu", "silu"}, .implied = "gelu"})
+               {.choices = hidden_acts(), .implied = "gelu"})
           .add("dropout", &O::dropout,
                "Dropout probability of hidden values. Unset: that of the loaded weights, else 0.1.",
                {.min = 0, .below = 1, .stored = "hidden_dropout_prob", .implied = 0.1, .overrides = true})

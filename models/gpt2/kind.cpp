@@ -35,9 +35,8 @@ const Fields<Options>& fields() {
           .add("max_positions", &O::max_positions,
                "The longest sample, in tokens. Unset: that of the loaded weights, else 1024.",
                {.min = 1, .max = 1e9, .stored = "n_positions", .implied = 1024})
-          .add(
-              "hidden_act", &O::hidden_act, "Activation of the MLP. Unset: that of the loaded weights, else gelu_new.",
-              {.choices = {"gelu_new", "gelu", "relu", "silu"}, .stored = "activation_function", .implied = "gelu_new"})
+          .add("hidden_act", &O::hidden_act, "Activation of the MLP. Unset: that of the loaded weights, else gelu_new.",
+               {.choices = hidden_acts(), .stored = "activation_function", .implied = "gelu_new"})
           .add("dropout", &O::dropout,
                "Dropout probability of the outputs of attention and MLP. Unset: that of the loaded weights, else 0.1.",
                {.min = 0, .below = 1, .stored = "resid_pdrop", .implied = 0.1, .overrides = true})

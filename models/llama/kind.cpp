@@ -124,7 +124,7 @@ Fields<Options> fields_of(Variant variant) {
                {.min = 1, .max = 1e9, .stored = "max_position_embeddings", .overrides = true})
           .add("hidden_act", &O::hidden_act,
                "Activation of the MLP's gate. Unset: that of the loaded weights, else silu.",
-               {.choices = {"silu", "gelu", "gelu_new", "relu"}, .implied = "silu"})
+               {.choices = hidden_acts(), .implied = "silu"})
           .add("tied", &O::tied,
                "Whether the head's weights are the embedding's. Unset: as in the loaded weights' config.json, else of "
                "the size, else false.",

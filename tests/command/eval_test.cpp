@@ -18,8 +18,7 @@ ProcessResult eval(Arguments arguments, const ProcessOptions& options = {}) {
 /// "loss 1.2345   accuracy 33.3 %" of the split; "" when the output does not contain it.
 std::string score_in(const ProcessResult& result, const std::string& split = "validation") {
   for (const auto& line : lines_of(result.out))
-    if (line.starts_with(split + " "))
-      return line.substr(line.find("loss "), line.find("   top-") - line.find("loss "));
+    if (line.starts_with(split + " ")) return line.substr(line.find("loss "), line.find("   F1 ") - line.find("loss "));
   return "";
 }
 

@@ -54,7 +54,7 @@ class Adapting : public testing::Test {
     std::string out;
     for (const auto& line : lines_of(result.out))
       if (const auto begin = line.find("loss "); begin != std::string::npos)
-        out += line.substr(begin, line.find("   top-") - begin) + "\n";
+        out += line.substr(begin, line.find("   F1 ") - begin) + "\n";
     return out;
   }
 

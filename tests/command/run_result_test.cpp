@@ -88,7 +88,7 @@ std::map<std::string, std::string> evaluated(const std::string& weights, int ran
   EXPECT_EQ(result.code, 0) << result.err;
   std::map<std::string, std::string> out;
   for (const auto& line : lines_of(result.out)) {
-    const auto begin = line.find("loss "), end = line.find("   top-");
+    const auto begin = line.find("loss "), end = line.find("   F1 ");
     if (begin != std::string::npos && end != std::string::npos)
       out[line.substr(0, line.find(' '))] = line.substr(begin, end - begin);
   }

@@ -34,7 +34,8 @@ at::Tensor activate(const at::Tensor& x, Activation by) {
 Activation activation_of(const std::string& name) {
   static const std::pair<const char*, Activation> known[]{
       {"gelu", Activation::gelu}, {"gelu_new", Activation::gelu_tanh}, {"gelu_pytorch_tanh", Activation::gelu_tanh},
-      {"relu", Activation::relu}, {"silu", Activation::silu},          {"tanh", Activation::tanh}};
+      {"relu", Activation::relu}, {"silu", Activation::silu},          {"swish", Activation::silu},
+      {"tanh", Activation::tanh}};
   std::vector<std::string> names;
   for (const auto& [each, activation] : known) {
     if (name == each) return activation;

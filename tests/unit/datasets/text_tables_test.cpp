@@ -132,6 +132,10 @@ TEST_F(TextTables, ErrorsNameFileAndLine) {
       {".tsv", "a\tlabel\nx\t0\n",
        "train.tsv:1: there is no column \"sentence\" or \"text\" (the columns: a, label); name the column of the text "
        "with data.text"},
+      {".csv", "sentence;label\nx;0\n",
+       "train.csv:1: there is no column \"sentence\" or \"text\" (the columns: sentence;label); name the column of the "
+       "text with data.text; it has semicolons in its name: a .csv file has commas between columns, and a .tsv file "
+       "tabs"},
       {".csv", "text,sentence,label\nx,y,0\n",
        "train.csv:1: there are columns \"sentence\" and \"text\" (the columns: text, sentence, label); name the column "
        "of the text with data.text"},

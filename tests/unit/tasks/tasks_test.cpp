@@ -66,7 +66,8 @@ TEST(Tasks, ClassificationOfSamples) {
   EXPECT_DOUBLE_EQ(values.at("top_k"), 1);
   EXPECT_NEAR(values.at("f1"), (1 + 2.0 / 3 + 2.0 / 3) / 3, 1e-12);
   EXPECT_EQ(task->outputs(), 4);
-  EXPECT_EQ(classification(options_for(at::kLong, {}, 3))->metrics().at(1).label, "top-3");
+  EXPECT_EQ(classification(options_for(at::kLong, {}, 6))->metrics().at(1).label, "top-5");
+  EXPECT_EQ(classification(options_for(at::kLong, {}, 5))->metrics().at(1).label, "F1") << "top-5 would be 100 %";
 }
 
 TEST(Tasks, ClassificationOfTokensCountsThoseThatHaveALabel) {
