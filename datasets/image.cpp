@@ -29,12 +29,9 @@ at::Tensor empty_rgb(const std::string& name, std::int64_t height, std::int64_t 
   return at::empty({height, width, 3}, at::kByte);
 }
 
-/// `Reader`: of a format, png::Reader or jpeg::Reader.
-template <class Reader>
-at::Tensor decode(std::span<const unsigned char> bytes, const std::string& name, const char* format) {
-  Reader reader(bytes);
+at::Tensor decode(ImageReader&& reader, const std::string& name, const char* format) {
   if (!reader.read_header()) corrupt(name, fmt::format("not a {} that can be decoded ({})", format, reader.error()));
-  at::Tensor image = empty_rgb(name, reader.height(), reader.width());
+  auto image = empty_rgb(name, reader.height(), reader.width());
   if (!reader.read_rgb(image.mutable_data_ptr<unsigned char>()))
     corrupt(name, fmt::format("damaged {} ({})", format, reader.error()));
   return image;
@@ -60,8 +57,8 @@ at::Tensor decode_image(std::span<const unsigned char> bytes, const std::string&
   const auto starts_with = [&](std::initializer_list<unsigned char> magic) {
     return bytes.size() >= magic.size() && std::equal(magic.begin(), magic.end(), bytes.begin());
   };
-  if (starts_with({0xFF, 0xD8, 0xFF})) return decode<jpeg::Reader>(bytes, name, "JPEG");
-  if (starts_with({0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'})) return decode<png::Reader>(bytes, name, "PNG");
+  if (starts_with({0xFF, 0xD8, 0xFF})) return decode(jpeg::Reader(bytes), name, "JPEG");
+  if (starts_with({0x89, 'P', 'N', 'G', '\r', '\n', 0x1A, '\n'})) return decode(png::Reader(bytes), name, "PNG");
   corrupt(name, "neither JPEG nor PNG, by its first bytes");
 }
 

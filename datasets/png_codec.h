@@ -7,21 +7,20 @@
 #include <span>
 #include <string>
 
+#include "datasets/image_reader.h"
+
 namespace trireme::datasets::png {
 
-/// Reads one PNG from memory as 8-bit RGB. Each call returns false on an error, which error() describes.
-class Reader {
+class Reader final : public ImageReader {
  public:
   explicit Reader(std::span<const unsigned char> bytes);
-  ~Reader();
-  Reader(const Reader&) = delete;
+  ~Reader() override;
 
-  bool read_header();
-  [[nodiscard]] std::int64_t width() const;
-  [[nodiscard]] std::int64_t height() const;
-  /// @param out width * height * 3 bytes, rows from the top. @pre read_header() returned true
-  bool read_rgb(unsigned char* out);
-  [[nodiscard]] std::string error() const;
+  bool read_header() override;
+  [[nodiscard]] std::int64_t width() const override;
+  [[nodiscard]] std::int64_t height() const override;
+  bool read_rgb(unsigned char* out) override;
+  [[nodiscard]] std::string error() const override;
 
  private:
   struct State;

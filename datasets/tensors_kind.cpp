@@ -2,11 +2,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <memory>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/data/class_names.h"
 #include "datasets/datasets.h"
 #include "datasets/image_options.h"
 #include "datasets/tensor_dataset.h"
@@ -58,10 +60,8 @@ void check_size(const TensorsOptions& options, const nn::ImageSize& size, const 
 
 /// The names of the classes: numbers, because a file of tensors has no others. None for labels of tokens.
 std::vector<std::string> numbered_classes(const nn::DataSpec& spec) {
-  std::vector<std::string> names;
-  if (spec.targets.front().shape.empty())
-    for (std::int64_t label = 0; label < spec.classes; ++label) names.push_back(std::to_string(label));
-  return names;
+  if (!spec.targets.front().shape.empty()) return {};
+  return data::numbered_names(static_cast<std::size_t>(spec.classes));
 }
 
 /// The splits must have the same tensors; lengths may differ.

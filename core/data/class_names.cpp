@@ -13,6 +13,12 @@ std::optional<std::pair<std::size_t, std::size_t>> alike_classes(const std::vect
   return std::nullopt;
 }
 
+std::vector<std::string> numbered_names(std::size_t classes) {
+  std::vector<std::string> out(classes);
+  for (std::size_t i = 0; i < classes; ++i) out[i] = std::to_string(i);
+  return out;
+}
+
 std::vector<std::string> distinct_names(const std::vector<std::string>& classes) {
   std::map<std::string, int> count;
   for (const auto& name : classes) ++count[name];

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "core/base/error.h"
@@ -53,9 +55,9 @@ class Relabelled final : public DatasetWrapper, public RowSamples {
 }  // namespace
 
 bool are_among(const std::vector<std::string>& classes, const std::vector<std::string>& others) {
-  return !alike_classes(classes) && std::all_of(classes.begin(), classes.end(), [&](const auto& name) {
-    return std::count(others.begin(), others.end(), name) == 1;
-  });
+  const std::multiset<std::string_view> sorted(others.begin(), others.end());  // there may be 20,000
+  return !alike_classes(classes) &&
+         std::all_of(classes.begin(), classes.end(), [&](const auto& name) { return sorted.count(name) == 1; });
 }
 
 Datasets relabel(Datasets data, const std::vector<std::string>& classes) {

@@ -11,6 +11,7 @@
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/config/table.h"
+#include "core/data/class_names.h"
 
 namespace trireme::train {
 namespace {
@@ -145,13 +146,6 @@ void check_same_precision(const config::Table& now, const config::Table& before,
                     folder, there, keys_there, current, keys, folder));
 }
 
-/// "0, 1, 2"
-std::string numbers_of(std::size_t classes) {
-  std::vector<std::string> out;
-  for (std::size_t i = 0; i < classes; ++i) out.push_back(std::to_string(i));
-  return text::join(out);
-}
-
 }  // namespace
 
 nlohmann::json data_facts(const RunSetup& setup) {
@@ -183,7 +177,7 @@ std::vector<std::string> check_same_training(const RunSetup& setup, const std::s
     before["shape of labels"] = nlohmann::json::array();
     before.erase("pixels a side");
   }
-  if (before.value("classes", "") == numbers_of(setup.data.info.spec.class_names.size()))
+  if (before.value("classes", "") == text::join(data::numbered_names(setup.data.info.spec.class_names.size())))
     before["classes"] = facts.at("classes");  // an older version recorded numbers where the weights name the classes
   if (before.contains(kOldDigest)) {
     before[kDigest] = before[kOldDigest];

@@ -1,7 +1,6 @@
 #include "core/setup/open_data.h"
 
 #include <algorithm>
-#include <cstddef>
 #include <string>
 #include <utility>
 
@@ -36,13 +35,6 @@ bool are_given(const std::vector<std::string>& names) {
   for (std::size_t i = 0; i < names.size(); ++i)
     if (names[i].empty() || names[i] == fmt::format("LABEL_{}", i)) return false;
   return !names.empty();
-}
-
-/// "0", "1", ...: the names of classes that have no others.
-std::vector<std::string> numbers(std::size_t count) {
-  std::vector<std::string> out(count);
-  for (std::size_t i = 0; i < count; ++i) out[i] = std::to_string(i);
-  return out;
 }
 
 std::string numbered(const std::vector<std::string>& classes) {
@@ -91,8 +83,8 @@ data::Datasets numbered_as(const std::vector<std::string>& labels, data::Dataset
   const bool fits = trains ? labels.size() == classes.size() : labels.size() >= classes.size();
   const bool named = are_given(labels);
   const bool among = data::are_among(classes, labels);
-  if (fits && classes == numbers(classes.size()) && !(named && among)) {
-    data.info.spec.class_names = named ? labels : numbers(labels.size());
+  if (fits && classes == data::numbered_names(classes.size()) && !(named && among)) {
+    data.info.spec.class_names = named ? labels : data::numbered_names(labels.size());
     data.info.spec.classes = static_cast<std::int64_t>(labels.size());
     if (named) log.note("labels   named as in {}: {}", path, numbered(labels));
     return data;

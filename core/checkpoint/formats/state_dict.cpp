@@ -13,7 +13,6 @@
 #include <limits>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string_view>
 #include <tuple>
 
@@ -31,9 +30,9 @@ constexpr std::size_t kMaxPickle = std::size_t{16} << 20;  // bytes: a hundred t
 constexpr std::size_t kMaxViewDims = 64;
 constexpr std::size_t kLongestKey = 100;  // of a storage
 constexpr std::string_view kRebuild = "torch._utils._rebuild";
-const std::set<std::string_view> kRebuildTensor{"torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2"};
-const std::set<std::string_view> kRebuildParameter{"torch._utils._rebuild_parameter",
-                                                   "torch._utils._rebuild_parameter_with_state"};
+constexpr std::array kRebuildTensor{"torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2"};
+constexpr std::array kRebuildParameter{"torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state"};
+constexpr const char* kBigEndian = "was written on a big-endian machine, whose numbers are not read";
 
 const std::map<std::string, at::ScalarType>& storage_dtypes() {
   static const std::map<std::string, at::ScalarType> known{
@@ -62,14 +61,20 @@ std::string first_bytes(const std::string& path) {
   return bytes;
 }
 
+/// Whether it is what one of these functions makes.
+bool is_made_by(const std::array<const char*, 2>& functions, const PickleValue& value) {
+  return value.kind == PickleKind::object &&
+         std::find(functions.begin(), functions.end(), value.text) != functions.end();
+}
+
 /// The arguments of the call that makes the tensor, without the one that makes it a parameter; null for no tensor.
 const std::vector<const PickleValue*>* tensor_arguments(const PickleValue& value) {
   const auto* call = &value;
-  if (call->kind == PickleKind::object && kRebuildParameter.contains(call->text)) {
+  if (is_made_by(kRebuildParameter, *call)) {
     if (call->items[0]->items.empty()) return nullptr;
     call = call->items[0]->items[0];
   }
-  return call->kind == PickleKind::object && kRebuildTensor.contains(call->text) ? &call->items[0]->items : nullptr;
+  return is_made_by(kRebuildTensor, *call) ? &call->items[0]->items : nullptr;
 }
 
 /// Whether it is a tensor of a kind that is not read: quantised, sparse, of a class of its own, or float8.
@@ -197,8 +202,7 @@ class StateDict::Archive : public Storages {
     if (const auto size = bytes_in("data.pkl"); size > kMaxPickle)
       fail(fmt::format("its pickle has {}, far more than a dictionary of tensors needs; save the tensors alone",
                        text::bytes(static_cast<double>(size))));
-    if (has("byteorder") && bytes_in("byteorder") < 16 && content("byteorder") != "little")
-      fail("was written on a big-endian machine, whose numbers are not read");
+    if (has("byteorder") && bytes_in("byteorder") < 16 && content("byteorder") != "little") fail(kBigEndian);
     return read_pickle(path_, content("data.pkl"));
   }
   std::optional<std::uint64_t> size_of(const std::string& key) override {
@@ -251,7 +255,7 @@ class StateDict::OldFile : public Storages {
       damaged(fmt::format("its version is {}", version));
     const auto machine = next();
     if (const auto* little = entry_of(*machine.root, "little_endian"); little != nullptr && little->integer == 0)
-      throw CheckpointError(path_ + ": was written on a big-endian machine, whose numbers are not read");
+      throw CheckpointError(fmt::format("{}: {}", path_, kBigEndian));
     auto saved = next();
     const auto keys = next();
     find_storages(saved, *keys.root, bytes.size() - rest.size());
