@@ -105,7 +105,7 @@ void AddedTokensReader::add(const JsonView& json, std::int64_t id) {
   token.single_word = json.at("single_word").flag();
   token.lstrip = json.at("lstrip").flag();
   token.rstrip = json.at("rstrip").flag();
-  token.normalized = json.at("normalized").flag();
+  token.normalized = json.at("normalized").flag() && !as_written_;
   token.special = json.at("special").flag();
   if (token.content.empty()) json.refuse("an added token has no text");
   if (added_.id(token.content)) json.refuse(fmt::format("the token \"{}\" is added twice", token.content));

@@ -67,8 +67,9 @@ class AddedTokens {
 /// Reads added tokens, whose ids Hugging Face's library gives out in their order and does not take from the file.
 class AddedTokensReader {
  public:
-  /// `model` outlives the reader.
-  explicit AddedTokensReader(const Vocabulary& model) : model_(model) {}
+  /// `model` outlives the reader. `as_written`: every token is looked for in the text as it is.
+  explicit AddedTokensReader(const Vocabulary& model, bool as_written = false)
+      : model_(model), as_written_(as_written) {}
 
   /// Adds the token in `json`. @throws DataError when `id` is not the one that it gets: the model's of this text, else
   /// the next after the model's tokens and those added before
@@ -82,6 +83,7 @@ class AddedTokensReader {
   [[nodiscard]] std::int64_t next_id() const;
 
   const Vocabulary& model_;
+  bool as_written_;
   Vocabulary added_;
   std::vector<AddedToken> tokens_;
 };

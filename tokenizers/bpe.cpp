@@ -5,13 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <mutex>
 #include <queue>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "tokenizers/piece_cache.h"
 #include "tokenizers/unicode.h"
 
 namespace trireme::tokenizers {
@@ -61,44 +61,13 @@ class TokenList {
   std::vector<std::int32_t> next_, previous_;
 };
 
-/// The ids of pieces that occurred before: words of a language repeat, and a look-up is quicker than merges.
-/// Thread-safe. Holds the first pieces that it meets, up to a limit: the frequent ones come early.
-class PieceCache {
- public:
-  static constexpr std::size_t kLongestPiece = 64;  ///< bytes; longer ones hardly repeat
-
-  /// Appends the ids of `piece` if it is known.
-  bool find(std::string_view piece, Ids& out) {
-    Part& part = part_of(piece);
-    const std::lock_guard lock(part.mutex);
-    const auto found = part.ids.find(piece);
-    if (found == part.ids.end()) return false;
-    out.insert(out.end(), found->second.begin(), found->second.end());
-    return true;
-  }
-  void add(std::string_view piece, const Ids& ids) {
-    Part& part = part_of(piece);
-    const std::lock_guard lock(part.mutex);
-    if (part.ids.size() < kMostPieces) part.ids.try_emplace(std::string(piece), ids);
-  }
-
- private:
-  static constexpr std::size_t kParts = 64, kMostPieces = 1024;  // of a part
-
-  /// A part has a lock of its own, so that threads seldom wait for each other.
-  struct alignas(64) Part {
-    std::mutex mutex;
-    std::unordered_map<std::string, Ids, TextHash, std::equal_to<>> ids;
-  };
-  Part& part_of(std::string_view piece) { return parts_[TextHash()(piece) % kParts]; }
-
-  std::array<Part, kParts> parts_;
-};
-
 class Bpe : public TokenModel {
  public:
   Bpe(Vocabulary vocabulary, MergeTable merges, BpeOptions options)
-      : TokenModel(std::move(vocabulary)), merges_(std::move(merges)), options_(options) {
+      : TokenModel(std::move(vocabulary)),
+        merges_(std::move(merges)),
+        options_(std::move(options)),
+        has_affixes_(!options_.prefix.empty() || !options_.suffix.empty()) {
     if (options_.byte_fallback)
       for (std::size_t byte = 0; byte < bytes_.size(); ++byte)
         bytes_[byte] = this->vocabulary().id(fmt::format("<0x{:02X}>", byte));
@@ -123,11 +92,17 @@ class Bpe : public TokenModel {
   [[nodiscard]] Ids characters(std::string_view piece) const {
     Ids out;
     out.reserve(piece.size());
+    std::string with_affixes;
     bool unknown = false;  // one is due, which the next known character puts out: bytes do not, as in Hugging Face's
     for (std::size_t at = 0; at < piece.size();) {
       const auto begin = at;
       next_char(piece, at);
-      const auto character = piece.substr(begin, at - begin);
+      auto character = piece.substr(begin, at - begin);
+      if (has_affixes_) {
+        with_affixes.assign(begin > 0 ? options_.prefix : "").append(character);
+        if (at == piece.size()) with_affixes.append(options_.suffix);
+        character = with_affixes;
+      }
       if (const auto id = vocabulary().id(character)) {
         if (unknown) out.push_back(*options_.unknown);
         unknown = false;
@@ -181,6 +156,7 @@ class Bpe : public TokenModel {
 
   MergeTable merges_;
   BpeOptions options_;
+  bool has_affixes_;
   std::array<std::optional<std::int32_t>, 256> bytes_{};
   mutable PieceCache cache_;
 };
@@ -188,7 +164,7 @@ class Bpe : public TokenModel {
 }  // namespace
 
 std::unique_ptr<TokenModel> bpe(Vocabulary vocabulary, MergeTable merges, BpeOptions options) {
-  return std::make_unique<Bpe>(std::move(vocabulary), std::move(merges), options);
+  return std::make_unique<Bpe>(std::move(vocabulary), std::move(merges), std::move(options));
 }
 
 }  // namespace trireme::tokenizers

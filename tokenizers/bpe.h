@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <unordered_map>
 
 #include "tokenizers/model.h"
@@ -45,6 +46,7 @@ struct BpeOptions {
   bool byte_fallback = false;             ///< an unknown character is the tokens of its bytes, "<0x0A>"
   bool ignore_merges = false;             ///< a piece that is a token needs no merges
   bool byte_level = false;                ///< for kind() alone
+  std::string prefix{}, suffix{};         ///< of the characters but the first of a piece, and of its last
 };
 std::unique_ptr<TokenModel> bpe(Vocabulary vocabulary, MergeTable merges, BpeOptions options);
 

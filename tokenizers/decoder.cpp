@@ -1,5 +1,6 @@
 #include "tokenizers/decoder.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <optional>
@@ -104,6 +105,28 @@ Decoder replace_decoder(Pattern pattern, std::string content) {
   return [pattern = std::move(pattern), content = std::move(content)](Tokens tokens) {
     for (auto& token : tokens) token = replaced(token, pattern, content);
     return tokens;
+  };
+}
+
+Decoder bpe_decoder(std::string suffix) {
+  return [pattern = Pattern::of_literal(std::move(suffix))](Tokens tokens) {
+    for (std::size_t i = 0; i < tokens.size(); ++i)
+      tokens[i] = replaced(tokens[i], pattern, i + 1 < tokens.size() ? " " : "");
+    return tokens;
+  };
+}
+
+Decoder ctc_decoder(std::string padding, std::string delimiter, bool cleanup) {
+  return [padding = Pattern::of_literal(std::move(padding)), delimiter = Pattern::of_literal(std::move(delimiter)),
+          cleanup](Tokens tokens) {
+    tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
+    Tokens out;
+    for (const auto& token : tokens) {
+      auto text = replaced(token, padding, "");
+      if (cleanup) text = replaced(cleaned_up(std::move(text)), delimiter, " ");
+      if (!text.empty()) out.push_back(std::move(text));
+    }
+    return out;
   };
 }
 

@@ -31,6 +31,13 @@ Decoder metaspace_decoder(std::string replacement, bool drop_in_first);
 /// In each token.
 Decoder replace_decoder(Pattern pattern, std::string content);
 
+/// The end of a word, in each token, becomes a space, and nothing in the last one.
+Decoder bpe_decoder(std::string suffix);
+
+/// Of tokens that a speech recogniser gives for each moment: of equal neighbours one remains, padding goes, and the
+/// word delimiter is a space. `cleanup`: as for word_piece_decoder().
+Decoder ctc_decoder(std::string padding, std::string delimiter, bool cleanup);
+
 /// Makes one token of all.
 Decoder fuse_decoder();
 

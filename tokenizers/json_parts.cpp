@@ -5,6 +5,8 @@
 #include <limits>
 
 #include "tokenizers/added_tokens.h"
+#include "tokenizers/base64.h"
+#include "tokenizers/char_map.h"
 #include "tokenizers/tokenizer_config.h"
 #include "tokenizers/tokenizer_files.h"
 
@@ -36,18 +38,28 @@ Normalizer read_bert_normalizer(const JsonView& json) {
   return bert_normalizer(options);
 }
 
-PreTokenizer read_split(const JsonView& json) {
-  json.allow_only({"type", "pattern", "behavior", "invert"});
-  const auto behavior = json.at("behavior");
+SplitBehavior read_behavior(const JsonView& json) {
   const std::pair<const char*, SplitBehavior> known[]{{"Removed", SplitBehavior::removed},
                                                       {"Isolated", SplitBehavior::isolated},
                                                       {"MergedWithPrevious", SplitBehavior::merged_with_previous},
-                                                      {"MergedWithNext", SplitBehavior::merged_with_next}};
+                                                      {"MergedWithNext", SplitBehavior::merged_with_next},
+                                                      {"Contiguous", SplitBehavior::contiguous}};
   for (const auto& [name, value] : known)
-    if (behavior.text() == name)
-      return split_pre_tokenizer(json.at("pattern").pattern(), value, json.at("invert").flag());
-  behavior.refuse(fmt::format("\"{}\" is not supported (known: Removed, Isolated, MergedWithPrevious, MergedWithNext)",
-                              behavior.text()));
+    if (json.text() == name) return value;
+  json.refuse(
+      fmt::format("\"{}\" is not supported (known: Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous)",
+                  json.text()));
+}
+
+PreTokenizer read_split(const JsonView& json) {
+  json.allow_only({"type", "pattern", "behavior", "invert"});
+  return split_pre_tokenizer(json.at("pattern").pattern(), read_behavior(json.at("behavior")),
+                             json.at("invert").flag());
+}
+
+/// Splits at each character of a class.
+PreTokenizer split_at(bool (*is_in)(char32_t c), SplitBehavior behavior) {
+  return split_pre_tokenizer(Pattern::of_chars(is_in), behavior, false);
 }
 
 /// The prepend_scheme of a Metaspace; older files say add_prefix_space.
@@ -78,6 +90,22 @@ std::vector<Part> read_sequence(const JsonView& json, const char* key, Read read
   return out;
 }
 
+/// A text that is not empty.
+const std::string& filled(const JsonView& json) {
+  if (json.text().empty()) json.refuse("the text is empty");
+  return json.text();
+}
+
+Normalizer read_char_map(const JsonView& json) {
+  const auto bytes = from_base64(json.text());
+  if (!bytes) json.refuse("this is not base64");
+  try {
+    return char_map_normalizer(*bytes);
+  } catch (const PartError& problem) {
+    json.refuse(problem.what());
+  }
+}
+
 /// Whether a pre-tokenizer makes characters of bytes.
 bool is_byte_level(const JsonView& pre_tokenizer) {
   if (pre_tokenizer.is_null()) return false;
@@ -94,6 +122,22 @@ Normalizer read_normalizer(const JsonView& json) {
   if (is_type(json, "Sequence"))
     return normalizer_sequence(read_sequence<Normalizer>(json, "normalizers", read_normalizer));
   if (is_type(json, "BertNormalizer")) return read_bert_normalizer(json);
+  if (is_type(json, "Precompiled")) {
+    json.allow_only({"type", "precompiled_charsmap"});
+    return read_char_map(json.at("precompiled_charsmap"));
+  }
+  if (is_type(json, "Strip")) {
+    json.allow_only({"type", "strip_left", "strip_right"});
+    return strip_normalizer(json.at("strip_left").flag(), json.at("strip_right").flag());
+  }
+  for (const auto& [type, make] : {std::pair{"Lowercase", &lowercase_normalizer},
+                                   {"StripAccents", &strip_accents_normalizer},
+                                   {"Nmt", &nmt_normalizer},
+                                   {"ByteLevel", &byte_level_normalizer}})
+    if (is_type(json, type)) {
+      json.allow_only({"type"});
+      return make();
+    }
   if (is_type(json, "Prepend")) {
     json.allow_only({"type", "prepend"});
     return prepend_normalizer(json.at("prepend").text());
@@ -106,7 +150,9 @@ Normalizer read_normalizer(const JsonView& json) {
     json.allow_only({"type"});
     return normal_form_normalizer(*form);
   }
-  refuse_type(json, "normalizer", "BertNormalizer, NFC, NFD, NFKC, NFKD, Prepend, Replace, Sequence");
+  refuse_type(json, "normalizer",
+              "BertNormalizer, ByteLevel, Lowercase, NFC, NFD, NFKC, NFKD, Nmt, Precompiled, Prepend, Replace, "
+              "Sequence, Strip, StripAccents");
 }
 
 PreTokenizer read_pre_tokenizer(const JsonView& json) {
@@ -114,9 +160,31 @@ PreTokenizer read_pre_tokenizer(const JsonView& json) {
   if (is_type(json, "Sequence"))
     return pre_tokenizer_sequence(read_sequence<PreTokenizer>(json, "pretokenizers", read_pre_tokenizer));
   if (is_type(json, "Split")) return read_split(json);
-  if (is_type(json, "BertPreTokenizer")) {
+  if (is_type(json, "BertPreTokenizer") || is_type(json, "Whitespace") || is_type(json, "WhitespaceSplit")) {
     json.allow_only({"type"});
-    return bert_pre_tokenizer();
+    if (is_type(json, "BertPreTokenizer")) return bert_pre_tokenizer();
+    return is_type(json, "Whitespace") ? whitespace_pre_tokenizer() : split_at(is_white_space, SplitBehavior::removed);
+  }
+  if (is_type(json, "Punctuation")) {
+    json.allow_only({"type", "behavior"});
+    const auto behavior = json.find("behavior");
+    return split_at(is_punctuation, behavior.is_null() ? SplitBehavior::isolated : read_behavior(behavior));
+  }
+  if (is_type(json, "Digits")) {
+    json.allow_only({"type", "individual_digits"});
+    return split_at(is_number,
+                    json.at("individual_digits").flag() ? SplitBehavior::isolated : SplitBehavior::contiguous);
+  }
+  if (is_type(json, "CharDelimiterSplit")) {
+    json.allow_only({"type", "delimiter"});
+    return split_pre_tokenizer(Pattern::of_literal(json.at("delimiter").character()), SplitBehavior::removed, false);
+  }
+  if (is_type(json, "FixedLength")) {
+    json.allow_only({"type", "length"});
+    const auto stored = json.find("length");
+    const auto length = stored.is_null() ? 5 : stored.number(std::numeric_limits<std::int32_t>::max());
+    if (length == 0) stored.refuse("a length of at least 1 is expected");
+    return fixed_length_pre_tokenizer(static_cast<std::size_t>(length));
   }
   if (is_type(json, "ByteLevel")) {
     allow_byte_level(json);
@@ -127,7 +195,9 @@ PreTokenizer read_pre_tokenizer(const JsonView& json) {
     return metaspace_pre_tokenizer(json.at("replacement").character(), read_prepend(json),
                                    json.find("split").flag_or(true));
   }
-  refuse_type(json, "pre-tokenizer", "BertPreTokenizer, ByteLevel, Metaspace, Sequence, Split");
+  refuse_type(json, "pre-tokenizer",
+              "BertPreTokenizer, ByteLevel, CharDelimiterSplit, Digits, FixedLength, Metaspace, Punctuation, "
+              "Sequence, Split, Whitespace, WhitespaceSplit");
 }
 
 Decoder read_decoder(const JsonView& json) {
@@ -164,12 +234,22 @@ Decoder read_decoder(const JsonView& json) {
     };
     return strip_decoder(json.at("content").character(), count("start"), count("stop"));
   }
+  if (is_type(json, "BPEDecoder")) {
+    json.allow_only({"type", "suffix"});
+    return bpe_decoder(filled(json.at("suffix")));
+  }
+  if (is_type(json, "CTC")) {
+    json.allow_only({"type", "pad_token", "word_delimiter_token", "cleanup"});
+    return ctc_decoder(filled(json.at("pad_token")), filled(json.at("word_delimiter_token")),
+                       json.at("cleanup").flag());
+  }
   if (is_type(json, "ByteFallback") || is_type(json, "Fuse")) {
     json.allow_only({"type"});
     if (is_type(json, "Fuse")) return fuse_decoder();
     return byte_fallback_decoder();
   }
-  refuse_type(json, "decoder", "ByteFallback, ByteLevel, Fuse, Metaspace, Replace, Sequence, Strip, WordPiece");
+  refuse_type(json, "decoder",
+              "BPEDecoder, ByteFallback, ByteLevel, CTC, Fuse, Metaspace, Replace, Sequence, Strip, WordPiece");
 }
 
 TokenizerParts read_tokenizer_json(const TokenizerFiles& files) {

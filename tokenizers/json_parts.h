@@ -20,8 +20,9 @@ PostProcessor read_post_processor(const JsonView& json, const TokenizerParts& pa
 
 /// Tokens by id: {"a": 0}.
 Vocabulary read_vocabulary(const JsonView& json);
-/// Adds the merge of two tokens, the `rank`th. @throws PartError that says which token is not in the vocabulary
+/// Adds the merge of two tokens, the `rank`th. `prefix`: of tokens within a word, which the merged one lacks. @throws
+/// PartError that says which token is not in the vocabulary
 void add_merge(const Vocabulary& vocabulary, const std::string& left, const std::string& right, std::size_t rank,
-               MergeTable& merges);
+               MergeTable& merges, const std::string& prefix = "");
 
 }  // namespace trireme::tokenizers

@@ -74,6 +74,11 @@ std::int64_t JsonView::number(std::int64_t most) const {
   return value_->get<std::int64_t>();
 }
 
+double JsonView::real() const {
+  if (value_ == nullptr || !value_->is_number()) refuse(fmt::format("a number is expected, not {}", shown(value_)));
+  return value_->get<double>();
+}
+
 const std::string& JsonView::character() const {
   if (count_chars(text()) != 1) refuse(fmt::format("one character is expected, not {}", shown(value_)));
   return text();

@@ -20,6 +20,7 @@ class JsonView {
   JsonView(const nlohmann::json& root, const std::string& file) : value_(&root), path_(file + ":") {}
 
   [[nodiscard]] bool is_null() const { return value_ == nullptr || value_->is_null(); }
+  [[nodiscard]] bool is_array() const { return value_ != nullptr && value_->is_array(); }
   [[nodiscard]] bool is_object() const { return value_ != nullptr && value_->is_object(); }
   /// The member, or a view of nothing, which is null.
   [[nodiscard]] JsonView find(const std::string& key) const;
@@ -34,6 +35,8 @@ class JsonView {
   [[nodiscard]] bool flag_or(bool otherwise) const { return is_null() ? otherwise : flag(); }
   /// From 0 to `most`.
   [[nodiscard]] std::int64_t number(std::int64_t most) const;
+  /// Any finite number.
+  [[nodiscard]] double real() const;
   /// The one character of a text.
   [[nodiscard]] const std::string& character() const;
   [[nodiscard]] const nlohmann::json& object() const;

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -41,6 +42,7 @@ class ByteTokenizer : public Tokenizer {
     auto second = pair ? std::optional(encode(*pair)) : std::nullopt;
     return PostProcessor().sample(encode(text), std::move(second), max_tokens);
   }
+  Ids encode_prompt(std::string_view text) const override { return encode(text); }
   std::string decode(std::span<const std::int32_t> ids) const override {
     std::string bytes;
     for (const auto id : ids)
@@ -74,10 +76,11 @@ std::string read_whole(const std::string& path) {
 std::string name_of(const fs::path& path) {
   const auto name = path.filename().string();
   if (path.extension() == ".txt") return name.find("merges") == name.npos ? "vocab.txt" : "merges.txt";
+  if (path.extension() == ".model" || path.extension() == ".tiktoken") return kPieceFile;
   if (path.extension() != ".json")
     throw DataError(
-        fmt::format("{}: not a file of a tokenizer; name tokenizer.json, vocab.json, vocab.txt, their folder, "
-                    "or \"bytes\"",
+        fmt::format("{}: not a file of a tokenizer; name tokenizer.json, vocab.json, vocab.txt, a .model of "
+                    "SentencePiece, a .tiktoken, their folder, or \"bytes\"",
                     path.string()));
   return name.find("vocab") == name.npos ? "tokenizer.json" : "vocab.json";
 }
@@ -94,8 +97,12 @@ TokenizerFiles read_files(const fs::path& folder, const fs::path& named) {
   const auto name = name_of(named);
   out[name] = {named.string(), read_whole(named.string())};
   // The named file decides, whatever else is there.
-  if (name != "tokenizer.json") out.erase("tokenizer.json");
-  if (name == "vocab.txt") out.erase("vocab.json");
+  for (const std::vector<std::string>& kind :
+       {std::vector<std::string>{"tokenizer.json"}, {"vocab.json", "merges.txt"}, {"vocab.txt"}, {kPieceFile}}) {
+    const bool goes_along = kind.front() == kPieceFile && name == "tokenizer.json";
+    if (goes_along || std::find(kind.begin(), kind.end(), name) != kind.end()) continue;
+    for (const auto& other : kind) out.erase(other);
+  }
   return out;
 }
 
@@ -121,10 +128,14 @@ std::shared_ptr<const Tokenizer> make(TokenizerFiles files, const std::string& w
   } else if (files.contains("vocab.txt")) {
     parts = read_vocab_txt(files);
     keep_only(files, {"vocab.txt"});
+  } else if (files.contains(kPieceFile)) {
+    companions.erase(kPieceFile);
+    parts = is_tiktoken(files.at(kPieceFile).content) ? read_tiktoken(files) : read_sentencepiece(files);
+    keep_only(files, {kPieceFile});
   } else {
     throw DataError(
-        fmt::format("{}: no tokenizer here: neither tokenizer.json, nor vocab.json with merges.txt, nor "
-                    "vocab.txt; transformers' save_pretrained writes tokenizer.json",
+        fmt::format("{}: no tokenizer here: neither tokenizer.json, nor vocab.json with merges.txt, nor vocab.txt, nor "
+                    "tokenizer.model; transformers' save_pretrained writes tokenizer.json",
                     where));
   }
   std::map<std::string, std::string> content;

@@ -38,4 +38,7 @@ struct WordPieceOptions {
 };
 std::unique_ptr<TokenModel> word_piece(Vocabulary vocabulary, WordPieceOptions options);
 
+/// WordLevel: each piece is a token, or the unknown one.
+std::unique_ptr<TokenModel> word_level(Vocabulary vocabulary, std::int32_t unknown);
+
 }  // namespace trireme::tokenizers

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "core/base/error.h"
+#include "tokenizers/byte_level.h"
 
 namespace trireme::tokenizers {
 namespace {
@@ -73,6 +74,54 @@ Normalizer bert_normalizer(BertNormalizerOptions options) {
 
 Normalizer normal_form_normalizer(NormalForm form) {
   return [form](const std::string& text) { return normal_form(text, form); };
+}
+
+Normalizer lowercase_normalizer() { return lowercased; }
+
+Normalizer strip_accents_normalizer() {
+  return [](const std::string& text) {
+    std::string out;
+    for (std::size_t at = 0; at < text.size();)
+      if (const auto c = next_char(text, at); !is_mark(c)) append_char(out, c);
+    return out;
+  };
+}
+
+Normalizer strip_normalizer(bool left, bool right) {
+  return [left, right](const std::string& text) {
+    std::size_t begin = 0, end = 0;  // of what is not white space
+    bool found = false;
+    for (std::size_t at = 0; at < text.size();) {
+      const auto before = at;
+      if (is_white_space(next_char(text, at))) continue;
+      if (!found) begin = before;
+      found = true;
+      end = at;
+    }
+    if (!found) return left || right ? std::string() : text;
+    if (!left) begin = 0;
+    if (!right) end = text.size();
+    return text.substr(begin, end - begin);
+  };
+}
+
+Normalizer nmt_normalizer() {
+  return [](const std::string& text) {
+    const auto in = [](char32_t c, char32_t first, char32_t last) { return c >= first && c <= last; };
+    std::string out;
+    for (std::size_t at = 0; at < text.size();) {
+      const auto c = next_char(text, at);
+      if (in(c, 0x01, 0x08) || c == 0x0B || in(c, 0x0E, 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F) continue;
+      const bool is_space = c == '\t' || c == '\n' || c == '\f' || c == '\r' || c == 0x1680 || in(c, 0x200B, 0x200F) ||
+                            c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD;
+      append_char(out, is_space ? U' ' : c);
+    }
+    return out;
+  };
+}
+
+Normalizer byte_level_normalizer() {
+  return [](const std::string& text) { return to_byte_level(text); };
 }
 
 Normalizer prepend_normalizer(std::string prefix) {

@@ -22,6 +22,16 @@ struct BertNormalizerOptions {
 Normalizer bert_normalizer(BertNormalizerOptions options);
 
 Normalizer normal_form_normalizer(NormalForm form);
+Normalizer lowercase_normalizer();
+/// Leaves out marks, as accents are after a decomposition.
+Normalizer strip_accents_normalizer();
+/// Removes white space at the ends.
+Normalizer strip_normalizer(bool left, bool right);
+/// The cleaning of Google's neural machine translation: control characters are left out, and other characters that
+/// take up space become spaces.
+Normalizer nmt_normalizer();
+/// The characters of the text's bytes (byte_level.h).
+Normalizer byte_level_normalizer();
 
 /// Puts something before every text that is not empty.
 Normalizer prepend_normalizer(std::string prefix);

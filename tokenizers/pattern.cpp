@@ -5,10 +5,12 @@
 #include <unicode/unistr.h>
 #include <unicode/utf16.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
 #include "core/base/error.h"
+#include "tokenizers/unicode.h"
 
 namespace trireme::tokenizers {
 namespace {
@@ -21,7 +23,7 @@ std::optional<std::string> icu_escape(char letter) {
   // ICU's \s lacks U+000B and U+0085.
   if (letter == 's') return "\\p{White_Space}";
   if (letter == 'S') return "\\P{White_Space}";
-  const std::string_view same = "pPdDrntf";
+  const std::string_view same = "pPdDrntfAz";
   const bool is_symbol =
       letter > ' ' && letter < 0x7F && std::string_view("_<>`'").find(letter) == std::string_view::npos &&
       !((letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z'));
@@ -91,6 +93,26 @@ std::vector<Range> find_literal(std::string_view text, const std::string& litera
   return out;
 }
 
+std::vector<Range> find_longest(std::string_view text, const PrefixTree& literals) {
+  std::vector<Range> out;
+  for (std::size_t at = 0; at < text.size();) {
+    std::size_t longest = 0;
+    literals.prefixes(text.substr(at), [&](std::size_t length, std::int32_t) { longest = length; });
+    if (longest > 0) out.push_back({at, at + longest});
+    at += std::max<std::size_t>(longest, 1);
+  }
+  return out;
+}
+
+std::vector<Range> find_chars(std::string_view text, bool (*is_in)(char32_t c)) {
+  std::vector<Range> out;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto begin = at;
+    if (is_in(next_char(text, at))) out.push_back({begin, at});
+  }
+  return out;
+}
+
 }  // namespace
 
 struct Pattern::Expression {
@@ -101,6 +123,20 @@ Pattern Pattern::of_literal(std::string literal) {
   TRIREME_CHECK(!literal.empty(), "an empty literal matches everywhere");
   Pattern out;
   out.literal_ = std::move(literal);
+  return out;
+}
+
+Pattern Pattern::of_literals(const std::vector<std::string>& literals) {
+  std::vector<std::pair<std::string_view, std::int32_t>> numbered;
+  for (const auto& literal : literals) numbered.emplace_back(literal, 0);
+  Pattern out;
+  out.literals_ = std::make_shared<const PrefixTree>(std::move(numbered));
+  return out;
+}
+
+Pattern Pattern::of_chars(bool (*is_in)(char32_t c)) {
+  Pattern out;
+  out.is_in_ = is_in;
   return out;
 }
 
@@ -117,6 +153,8 @@ Pattern Pattern::of_expression(const std::string& expression) {
 }
 
 std::vector<Range> Pattern::find(std::string_view text) const {
+  if (literals_) return find_longest(text, *literals_);
+  if (is_in_ != nullptr) return find_chars(text, is_in_);
   if (!expression_) return find_literal(text, literal_);
   UErrorCode status = U_ZERO_ERROR;
   const auto wide = icu::UnicodeString::fromUTF8({text.data(), static_cast<std::int32_t>(text.size())});

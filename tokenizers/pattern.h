@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizers/prefix_tree.h"
+
 namespace trireme::tokenizers {
 
 /// What is wrong with a part of a tokenizer, thrown where the file and the place in it are not known: who knows them
@@ -29,6 +31,10 @@ class Pattern {
  public:
   /// `literal` is not empty.
   static Pattern of_literal(std::string literal);
+  /// At each place the longest of these, of which none is empty.
+  static Pattern of_literals(const std::vector<std::string>& literals);
+  /// Each character of a class.
+  static Pattern of_chars(bool (*is_in)(char32_t c));
   /// @throws PartError with what is wrong or not supported
   static Pattern of_expression(const std::string& expression);
 
@@ -42,7 +48,9 @@ class Pattern {
   Pattern() = default;
 
   std::string literal_;  ///< or the expression, for messages
+  std::shared_ptr<const PrefixTree> literals_;
   std::shared_ptr<const Expression> expression_;
+  bool (*is_in_)(char32_t c) = nullptr;
 };
 
 }  // namespace trireme::tokenizers

@@ -55,6 +55,8 @@ class PipelineTokenizer : public Tokenizer {
     return parts_.post_processor.sample(encode(text), std::move(second), max_tokens);
   }
 
+  Ids encode_prompt(std::string_view text) const override { return parts_.post_processor.prompt(encode(text)); }
+
   std::string decode(std::span<const std::int32_t> ids) const override {
     Tokens tokens;
     for (const auto id : ids) {

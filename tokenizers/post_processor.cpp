@@ -49,4 +49,14 @@ Encoded PostProcessor::sample(Ids text, std::optional<Ids> second, std::int64_t 
   return out;
 }
 
+Ids PostProcessor::prompt(const Ids& text) const {
+  Ids out;
+  for (const auto& part : single) {
+    const auto& ids = part.text ? text : part.ids;
+    out.insert(out.end(), ids.begin(), ids.end());
+    if (part.text) break;
+  }
+  return out;
+}
+
 }  // namespace trireme::tokenizers

@@ -26,6 +26,8 @@ struct PostProcessor {
   /// The sample of at most `max_tokens`: texts lose tokens at their ends, as with "longest_first".
   /// @throws UsageError when the special tokens alone are more
   [[nodiscard]] Encoded sample(Ids text, std::optional<Ids> second, std::int64_t max_tokens) const;
+  /// The sample of one text up to that text's end.
+  [[nodiscard]] Ids prompt(const Ids& text) const;
 };
 
 }  // namespace trireme::tokenizers

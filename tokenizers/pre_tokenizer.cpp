@@ -35,8 +35,9 @@ std::vector<Range> merged(const std::vector<Section>& sections, SplitBehavior be
   for (const auto& section : sections) {
     const bool joins = (behavior == SplitBehavior::merged_with_previous && section.is_match && !last_is_match) ||
                        (behavior == SplitBehavior::merged_with_next && !section.is_match && last_is_match);
+    const bool continues = behavior == SplitBehavior::contiguous && section.is_match == last_is_match;
     const bool is_removed = behavior == SplitBehavior::removed && section.is_match;
-    if (joins && !out.empty())
+    if ((joins || continues) && !out.empty())
       out.back().end = section.range.end;
     else if (!is_removed)
       out.push_back(section.range);
@@ -62,6 +63,19 @@ void split_as_bert(std::string_view text, bool /*is_first*/, Pieces& out) {
   end_word(text.size());
 }
 
+void split_at_words(std::string_view text, bool /*is_first*/, Pieces& out) {
+  enum class Kind : std::uint8_t { none, word, other };
+  Kind last = Kind::none;
+  for (std::size_t at = 0; at < text.size();) {
+    const auto begin = at;
+    const auto c = next_char(text, at);
+    const auto kind = is_word_char(c) ? Kind::word : is_white_space(c) ? Kind::none : Kind::other;
+    if (kind != Kind::none && kind != last) out.emplace_back();
+    if (kind != Kind::none) out.back().append(text.substr(begin, at - begin));
+    last = kind;
+  }
+}
+
 }  // namespace
 
 PreTokenizer bert_pre_tokenizer() { return split_as_bert; }
@@ -70,6 +84,18 @@ PreTokenizer split_pre_tokenizer(Pattern pattern, SplitBehavior behavior, bool i
   return [pattern = std::move(pattern), behavior, invert](std::string_view text, bool /*is_first*/, Pieces& out) {
     for (const auto range : merged(sections(text, pattern.find(text), invert), behavior))
       if (range.begin < range.end) out.emplace_back(text.substr(range.begin, range.end - range.begin));
+  };
+}
+
+PreTokenizer whitespace_pre_tokenizer() { return split_at_words; }
+
+PreTokenizer fixed_length_pre_tokenizer(std::size_t length) {
+  return [length](std::string_view text, bool /*is_first*/, Pieces& out) {
+    for (std::size_t at = 0; at < text.size();) {
+      const auto begin = at;
+      for (std::size_t i = 0; i < length && at < text.size(); ++i) next_char(text, at);
+      out.emplace_back(text.substr(begin, at - begin));
+    }
   };
 }
 

@@ -21,10 +21,16 @@ using PreTokenizer = std::function<void(std::string_view text, bool is_first, Pi
 PreTokenizer bert_pre_tokenizer();
 
 /// What becomes of a match where a text is split.
-enum class SplitBehavior : std::uint8_t { removed, isolated, merged_with_previous, merged_with_next };
+enum class SplitBehavior : std::uint8_t { removed, isolated, merged_with_previous, merged_with_next, contiguous };
 
 /// Splits where a pattern matches. `invert`: where it does not match.
 PreTokenizer split_pre_tokenizer(Pattern pattern, SplitBehavior behavior, bool invert);
+
+/// Runs of the characters of words, and of others, without white space: \w+|[^\w\s]+.
+PreTokenizer whitespace_pre_tokenizer();
+
+/// Pieces of so many characters; the last may be shorter.
+PreTokenizer fixed_length_pre_tokenizer(std::size_t length);
 
 /// GPT-2's: words with the space before them, as the characters of their bytes (byte_level.h). `use_regex`: false
 /// leaves the text whole.

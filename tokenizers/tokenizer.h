@@ -38,6 +38,9 @@ class Tokenizer {
   /// Hugging Face's truncation "longest_first". @throws DataError as encode()
   [[nodiscard]] virtual Encoded encode_sample(std::string_view text, std::optional<std::string_view> pair,
                                               std::int64_t max_tokens) const = 0;
+  /// Of a text that a model is to continue: a sample without the tokens that the tokenizer puts behind its text. End
+  /// tokens that the text itself has stay. @throws DataError as encode()
+  [[nodiscard]] virtual Ids encode_prompt(std::string_view text) const = 0;
   /// The text of these ids. Bytes that are not UTF-8 become U+FFFD. Special tokens are left out.
   [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
   /// Ids are 0 to vocabulary() - 1.
@@ -54,7 +57,8 @@ class Tokenizer {
 
 /// `path`: "bytes" (each byte is a token, 0 to 255), a file, or a folder with such a file. Files, in this order of
 /// preference: tokenizer.json (Hugging Face's tokenizers), vocab.json with merges.txt (GPT-2), vocab.txt (BERT; its
-/// tokenizer_config.json says do_lower_case, which is true without one).
+/// tokenizer_config.json says do_lower_case, which is true without one), tokenizer.model (SentencePiece, or tiktoken's
+/// ranks). Any .model or .tiktoken may be named.
 /// @throws DataError that names file and line, and what is not supported
 std::shared_ptr<const Tokenizer> load_tokenizer(const std::string& path);
 /// The same of files in memory, by name. @throws DataError

@@ -76,6 +76,24 @@ std::vector<std::string> TokenizerConfig::named_tokens() const {
   return out;
 }
 
+void TokenizerConfig::check_for_piece_file(const TokenizerParts& parts, bool may_be_llama) const {
+  constexpr const char* kRemedy = "save tokenizer.json with transformers' save_pretrained";
+  const auto kind = json_.find("tokenizer_class");
+  const auto& name = kind.text_or("");
+  const bool is_llama = name == "LlamaTokenizer" || name == "LlamaTokenizerFast";
+  if (!name.empty() && name != "PreTrainedTokenizerFast" && name != "TokenizersBackend" && !(is_llama && may_be_llama))
+    kind.refuse(fmt::format("{} does more than its .model says; {}", name, kRemedy));
+  if (const auto legacy = json_.find("legacy"); !legacy.flag_or(true))
+    legacy.refuse(fmt::format("not supported; {}", kRemedy));
+  for (const auto* key : {"extra_special_tokens", "additional_special_tokens"}) {
+    const auto extra = json_.find(key);
+    if (!extra.is_array()) continue;
+    for (const auto& token : extra.elements())
+      if (!parts.id(content_of(token)))
+        token.refuse(fmt::format("the tokenizer has no token \"{}\"; {}", content_of(token), kRemedy));
+  }
+}
+
 void TokenizerConfig::set_special(TokenizerParts& parts) const {
   const auto exists = [&](const std::string& text) { return parts.id(text).has_value(); };
   for (const auto& meaning : meanings())

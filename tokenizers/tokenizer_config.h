@@ -28,6 +28,9 @@ class TokenizerConfig {
                                                  const Exists& exists) const;
   /// All special tokens that the files name.
   [[nodiscard]] std::vector<std::string> named_tokens() const;
+  /// For a tokenizer that is made of a file of SentencePiece or tiktoken: refuses what its reader does not do.
+  /// `may_be_llama`: the file has nothing that Llama's class would do otherwise. @throws DataError
+  void check_for_piece_file(const TokenizerParts& parts, bool may_be_llama) const;
   /// Sets parts.special. @throws as token()
   void set_special(TokenizerParts& parts) const;
   /// add_bos_token and add_eos_token: a sample is its texts, each with these around it.

@@ -28,6 +28,26 @@ const icu::Normalizer2& normalizer(NormalForm form) {
   return *found;
 }
 
+struct BreakClass {
+  int kind;         ///< UGraphemeClusterBreak
+  bool is_picture;  ///< Extended_Pictographic
+};
+BreakClass break_class(char32_t c) {
+  return {u_getIntPropertyValue(code_point(c), UCHAR_GRAPHEME_CLUSTER_BREAK),
+          u_hasBinaryProperty(code_point(c), UCHAR_EXTENDED_PICTOGRAPHIC) != 0};
+}
+
+/// The rules of UAX 29 for two neighbours: GB3 to GB9b.
+bool joins(int left, int right) {
+  const auto is_end = [](int kind) { return kind == U_GCB_CONTROL || kind == U_GCB_CR || kind == U_GCB_LF; };
+  if (left == U_GCB_CR && right == U_GCB_LF) return true;
+  if (is_end(left) || is_end(right)) return false;
+  if (left == U_GCB_L && (right == U_GCB_L || right == U_GCB_V || right == U_GCB_LV || right == U_GCB_LVT)) return true;
+  if ((left == U_GCB_LV || left == U_GCB_V) && (right == U_GCB_V || right == U_GCB_T)) return true;
+  if ((left == U_GCB_LVT || left == U_GCB_T) && right == U_GCB_T) return true;
+  return right == U_GCB_EXTEND || right == U_GCB_ZWJ || right == U_GCB_SPACING_MARK || left == U_GCB_PREPEND;
+}
+
 }  // namespace
 
 std::optional<std::size_t> invalid_byte(std::string_view text) {
@@ -62,6 +82,24 @@ void append_char(std::string& text, char32_t c) {
 
 std::size_t count_chars(std::string_view text) { return text::width(text); }
 
+std::size_t cluster_end(std::string_view text, std::size_t at) {
+  auto left = break_class(next_char(text, at));
+  bool picture = left.is_picture;  // the cluster is one, and what extends it
+  std::size_t flags = left.kind == U_GCB_REGIONAL_INDICATOR ? 1 : 0;
+  while (at < text.size()) {
+    auto after = at;
+    const auto right = break_class(next_char(text, after));
+    const bool joined_picture = picture && left.kind == U_GCB_ZWJ && right.is_picture;
+    const bool pair_of_flags = right.kind == U_GCB_REGIONAL_INDICATOR && flags % 2 == 1;
+    if (!joins(left.kind, right.kind) && !joined_picture && !pair_of_flags) break;
+    picture = joined_picture || (picture && (right.kind == U_GCB_EXTEND || right.kind == U_GCB_ZWJ));
+    flags = right.kind == U_GCB_REGIONAL_INDICATOR ? flags + 1 : 0;
+    left = right;
+    at = after;
+  }
+  return at;
+}
+
 bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return U8_IS_SINGLE(c); });
 }
@@ -78,6 +116,10 @@ bool is_control(char32_t c) {
 }
 
 bool is_nonspacing_mark(char32_t c) { return u_charType(code_point(c)) == U_NON_SPACING_MARK; }
+
+bool is_mark(char32_t c) { return (U_GET_GC_MASK(code_point(c)) & U_GC_M_MASK) != 0; }
+
+bool is_number(char32_t c) { return (U_GET_GC_MASK(code_point(c)) & U_GC_N_MASK) != 0; }
 
 bool is_word_char(char32_t c) {
   return u_isUAlphabetic(code_point(c)) != 0 || u_hasBinaryProperty(code_point(c), UCHAR_JOIN_CONTROL) != 0 ||

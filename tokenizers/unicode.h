@@ -26,6 +26,9 @@ char32_t next_char(std::string_view text, std::size_t& at);
 void append_char(std::string& text, char32_t c);
 std::size_t count_chars(std::string_view text);
 
+/// The end of the extended grapheme cluster that begins at byte `at`: what a reader takes for one character (UAX 29).
+std::size_t cluster_end(std::string_view text, std::size_t at);
+
 bool is_ascii(std::string_view text);
 bool is_white_space(char32_t c);
 /// ASCII's punctuation and symbols, and Unicode's punctuation.
@@ -33,6 +36,10 @@ bool is_punctuation(char32_t c);
 /// Unicode's categories Cc, Cf and Co.
 bool is_control(char32_t c);
 bool is_nonspacing_mark(char32_t c);
+/// Unicode's categories Mn, Mc and Me.
+bool is_mark(char32_t c);
+/// Unicode's categories Nd, Nl and No.
+bool is_number(char32_t c);
 /// \w of regular expressions.
 bool is_word_char(char32_t c);
 /// In the blocks of unified and compatibility ideographs that BERT separates; kana and Hangul are not.

@@ -54,11 +54,29 @@ Vocabulary read_lines(const TokenizerFile& file) {
   return out;
 }
 
-/// The added tokens of a tokenizer without tokenizer.json: those of tokenizer_config.json, and the special ones that
-/// are in the vocabulary, by these names or those that the file gives them.
+void read_merge_lines(const TokenizerFile& file, const Vocabulary& vocabulary, MergeTable& merges) {
+  const auto lines = lines_of(file);
+  std::size_t rank = 0;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    const auto line = lines[i];
+    if (line.starts_with("#version")) continue;
+    const auto space = line.find(' ');
+    if (space == line.npos || line.find(' ', space + 1) != line.npos)
+      refuse_line(file, i + 1, "two tokens with one space between them are expected");
+    try {
+      add_merge(vocabulary, std::string(line.substr(0, space)), std::string(line.substr(space + 1)), rank++, merges);
+    } catch (const PartError& error) {
+      refuse_line(file, i + 1, error.what());
+    }
+  }
+}
+
+}  // namespace
+
 AddedTokens read_added_tokens(const TokenizerFiles& files, const TokenizerConfig& config,
-                              std::vector<std::string> special, const TokenizerParts& parts, const std::string& path) {
-  AddedTokensReader out(parts.model->vocabulary());
+                              std::vector<std::string> special, const TokenizerParts& parts, const std::string& path,
+                              bool as_written) {
+  AddedTokensReader out(parts.model->vocabulary(), as_written);
   const auto stored = config.json().find("added_tokens_decoder");
   if (stored.is_null() && files.contains("added_tokens.json"))
     throw DataError(
@@ -78,25 +96,6 @@ AddedTokens read_added_tokens(const TokenizerFiles& files, const TokenizerConfig
   out.add_special(special);
   return out.finish(parts.normalizer, path);
 }
-
-void read_merge_lines(const TokenizerFile& file, const Vocabulary& vocabulary, MergeTable& merges) {
-  const auto lines = lines_of(file);
-  std::size_t rank = 0;
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    const auto line = lines[i];
-    if (line.starts_with("#version")) continue;
-    const auto space = line.find(' ');
-    if (space == line.npos || line.find(' ', space + 1) != line.npos)
-      refuse_line(file, i + 1, "two tokens with one space between them are expected");
-    try {
-      add_merge(vocabulary, std::string(line.substr(0, space)), std::string(line.substr(space + 1)), rank++, merges);
-    } catch (const PartError& error) {
-      refuse_line(file, i + 1, error.what());
-    }
-  }
-}
-
-}  // namespace
 
 TokenizerParts read_vocab_txt(const TokenizerFiles& files) {
   const auto& file = files.at("vocab.txt");

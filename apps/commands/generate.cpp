@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -68,8 +67,8 @@ std::shared_ptr<const tokenizers::Tokenizer> tokenizer_for(const GenerateCommand
   if (named.empty()) named = setup.config.root.value<std::string>("data", "tokenizer").value_or("");
   if (!named.empty()) return datasets::load_named_tokenizer(named);
   throw ConfigError(
-      fmt::format("{}: there is no tokenizer beside these weights (tokenizer.json, vocab.json with merges.txt, or "
-                  "vocab.txt); name the one that the model was trained with (--tokenizer PATH)",
+      fmt::format("{}: there is no tokenizer beside these weights (tokenizer.json, vocab.json with merges.txt, "
+                  "vocab.txt, or tokenizer.model); name the one that the model was trained with (--tokenizer PATH)",
                   command.weights));
 }
 
@@ -106,17 +105,6 @@ std::vector<std::string> prompts_of(const GenerateCommand& command) {
   return prompts;
 }
 
-/// What the model reads of a prompt.
-std::vector<std::int64_t> ids_of(const std::string& prompt, const tokenizers::Tokenizer& tokenizer) {
-  // No limit: generate() shortens the text at its beginning, for what follows depends most on its end.
-  const auto all = tokenizer.encode_sample(prompt, std::nullopt, std::numeric_limits<std::int64_t>::max()).ids;
-  std::vector<std::int64_t> ids(all.begin(), all.end());
-  // What ends a sample would end the prompt; the text goes on.
-  const auto& special = tokenizer.special();
-  while (ids.size() > 1 && (special.end == ids.back() || special.sep == ids.back())) ids.pop_back();
-  return ids;
-}
-
 }  // namespace
 
 int run(const GenerateCommand& command) {
@@ -136,7 +124,10 @@ int run(const GenerateCommand& command) {
                                    .ends = ends_of(command, setup, *tokenizer),
                                    .vocabulary = tokenizer->vocabulary()};
   train::Texts texts;
-  for (const auto& prompt : prompts) texts.push_back(ids_of(prompt, *tokenizer));
+  for (const auto& prompt : prompts) {
+    const auto ids = tokenizer->encode_prompt(prompt);
+    texts.emplace_back(ids.begin(), ids.end());
+  }
   const auto world = comm::World::start(alone, options);
   comm::warn_of_cpu(*world, Log());
   const auto model = train::open_language_model(setup, world->device());

@@ -26,7 +26,7 @@ std::string located(const std::string& named) {
 
 std::string tokenizer_of_weights(const std::string& weights) {
   if (weights.empty()) return "";
-  for (const auto* name : {"tokenizer.json", "vocab.json", "vocab.txt"}) {
+  for (const auto* name : {"tokenizer.json", "vocab.json", "vocab.txt", "tokenizer.model"}) {
     const std::filesystem::path file = checkpoint::beside_weights(weights, name);
     if (std::error_code error; std::filesystem::exists(file, error)) return file.parent_path().string();
   }
@@ -55,7 +55,7 @@ std::shared_ptr<const tokenizers::Tokenizer> choose_tokenizer(std::optional<std:
     if (theirs.empty() && (!usual || !context.weights.empty()))
       config::fail(context.section, "tokenizer",
                    context.weights.empty()
-                       ? "is required: a folder with tokenizer.json or vocab.txt, or \"bytes\""
+                       ? "is required: a folder with tokenizer.json, vocab.txt or tokenizer.model, or \"bytes\""
                        : "is required, because there is none beside the weights: a folder with tokenizer.json or "
                          "vocab.txt, or \"bytes\"");
     option = theirs.empty() ? *usual : theirs;

@@ -13,7 +13,8 @@ namespace trireme::datasets {
 
 /// What the key's text says, for its field table.
 inline constexpr const char* kTokenizerText =
-    "A folder with a tokenizer in Hugging Face's files (tokenizer.json, or vocab.json with merges.txt, or vocab.txt), "
+    "A folder with a tokenizer in Hugging Face's files (tokenizer.json, or vocab.json with merges.txt, vocab.txt, or "
+    "tokenizer.model), "
     "such a file, a model of the Hugging Face Hub that is on this machine, or \"bytes\": each byte is a token. Unset: "
     "that beside the weights that the model starts from";
 

@@ -138,8 +138,8 @@ TEST(Generate, SaysWhatItCannotDo) {
            {{mere, "--prompt", "a", "--tokens", "0"}, 2, "--tokens 0: must be at least 1 and at most 1000000"},
            {{mere, "--prompt", "a"},
             2,
-            mere + ": there is no tokenizer beside these weights (tokenizer.json, vocab.json with merges.txt, or "
-                   "vocab.txt); name the one that the model was trained with (--tokenizer PATH)"},
+            mere + ": there is no tokenizer beside these weights (tokenizer.json, vocab.json with merges.txt, "
+                   "vocab.txt, or tokenizer.model); name the one that the model was trained with (--tokenizer PATH)"},
            {{mere, "--prompt", "a", "--stop-at-end", "--tokenizer", "bytes"},
             2,
             "--stop-at-end: neither the files beside the weights nor the tokenizer have a token for the end of a text; "

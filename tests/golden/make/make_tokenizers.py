@@ -2,17 +2,23 @@
 tokenizers make of them: hashes of the ids and of the decoded texts, of samples of two texts, and of the decoded texts
 of random ids.
 
-Run:  python tests/golden/make/make_tokenizers.py              (transformers 5.23, tokenizers 0.23; the output is committed)
+Run:  python tests/golden/make/make_tokenizers.py              (transformers 5.24, tokenizers 0.23,
+                                                                  sentencepiece 0.2; the output is committed)
       python tests/golden/make/make_tokenizers.py --sst2 DATA  (the hash of SST-2's ids alone, of DATA/sst2 and DATA/bert)
       python tests/golden/make/make_tokenizers.py --compare FOLDER TEXTS.json IDS.json   (ids and texts of another program)
 """
 import argparse
+import base64
 import json
 import pathlib
 import random
+import tempfile
 
+import sentencepiece
+from sentencepiece import sentencepiece_model_pb2 as sentencepiece_model
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import BertTokenizer, GPT2Tokenizer
+from transformers.convert_slow_tokenizer import SpmConverter, TikTokenConverter, bytes_to_unicode
 
 OUT = pathlib.Path(__file__).parents[1] / "tokenizers"
 LINES = 500
@@ -122,6 +128,75 @@ def sentence_piece(lines):
     return tokenizer
 
 
+# Rules of a compiled normalization as SentencePiece's own have them: one character or a few, to others or to none.
+CHAR_RULES = [("ﬁ", "fi"), ("ﬃ", "ffi"), ("½", "1⁄2"), ("²", "2"), ("Ⅻ", "XII"), ("\u3000", " "), ("\u00a0", " "), ("\t", " "),
+              ("\n", " "), ("e\u0301", "é"), ("A\u030a", "Å"), ("\u212b", "Å"), ("\u200b", ""), ("\ufeff", ""), ("１", "1"),
+              ("２", "2"), ("ﾊ", "ハ"), ("ﷺ", "صلى الله عليه وسلم"), ("\u1112\u1161", "하"), ("\r", ""), ("\u0301", "´")]
+
+
+def piece_model(kind, **options):
+    """SentencePiece's own file, trained with these rules."""
+    with tempfile.TemporaryDirectory() as folder:
+        rules = pathlib.Path(folder) / "rules.tsv"
+        hexes = lambda text: " ".join(f"{ord(c):X}" for c in text)
+        rules.write_text("".join(f"{hexes(a)}\t{hexes(b)}\n" for a, b in CHAR_RULES))
+        texts = pathlib.Path(folder) / "texts.txt"
+        texts.write_text("\n".join(t.replace("\n", " ").replace("\0", "") for t in ENGLISH * 20))
+        sentencepiece.SentencePieceTrainer.train(
+            input=str(texts), model_prefix=f"{folder}/out", model_type=kind, vocab_size=500, character_coverage=0.98,
+            normalization_rule_tsv=str(rules), minloglevel=2, num_threads=1, hard_vocab_limit=False, **options)
+        return (pathlib.Path(folder) / "out.model").read_bytes()
+
+
+def of_pieces(file):
+    """What T5's converter makes of a Unigram file."""
+    proto = sentencepiece_model.ModelProto.FromString(file)
+    vocabulary = [(piece.piece, piece.score) for piece in proto.pieces]
+    tokenizer = Tokenizer(models.Unigram(vocabulary, proto.trainer_spec.unk_id, proto.trainer_spec.byte_fallback))
+    tokenizer.normalizer = normalizers.Sequence([
+        normalizers.Precompiled(proto.normalizer_spec.precompiled_charsmap), normalizers.Strip(False, True),
+        normalizers.Replace(Regex(" {2,}"), "▁")])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace("▁", "always", True)
+    tokenizer.decoder = decoders.Metaspace("▁", "always", True)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", tokenizer.token_to_id("</s>"))])
+    tokenizer.add_special_tokens(["<unk>", "<s>", "</s>"])
+    return tokenizer
+
+
+def other_parts(lines):
+    """{name: tokenizer} with the parts that the families above lack."""
+    out = {}
+    clip = Tokenizer(models.BPE(unk_token="<|endoftext|>", end_of_word_suffix="</w>"))
+    clip.normalizer = normalizers.Sequence([normalizers.NFD(), normalizers.StripAccents(), normalizers.Lowercase()])
+    clip.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), pre_tokenizers.Digits(True)])
+    clip.decoder = decoders.BPEDecoder("</w>")
+    clip.train_from_iterator(corpus(lines), trainers.BpeTrainer(
+        vocab_size=420, limit_alphabet=90, show_progress=False, special_tokens=["<|endoftext|>"], end_of_word_suffix="</w>"))
+    out["word_ends"] = clip
+    continued = Tokenizer(models.BPE(unk_token="[UNK]", continuing_subword_prefix="##"))
+    continued.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.Strip(True, False)])
+    continued.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.CharDelimiterSplit("|"), pre_tokenizers.WhitespaceSplit(),
+                                                       pre_tokenizers.Punctuation("contiguous")])
+    continued.decoder = decoders.WordPiece("##", cleanup=True)
+    continued.train_from_iterator(corpus(lines), trainers.BpeTrainer(
+        vocab_size=420, limit_alphabet=90, show_progress=False, special_tokens=["[UNK]"], continuing_subword_prefix="##"))
+    out["word_parts"] = continued
+    words = Tokenizer(models.WordLevel(unk_token="<unk>"))
+    words.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase(), normalizers.Strip()])
+    words.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Digits(False), pre_tokenizers.Punctuation("merged_with_previous"),
+                                                   pre_tokenizers.WhitespaceSplit()])
+    words.decoder = decoders.CTC("<pad>", "|", True)
+    words.train_from_iterator(corpus(lines), trainers.WordLevelTrainer(
+        vocab_size=200, show_progress=False, special_tokens=["<unk>", "<pad>", "|"]))
+    out["words"] = words
+    fixed = byte_level(lines, ["<|endoftext|>"])
+    fixed.normalizer = normalizers.ByteLevel()
+    fixed.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.FixedLength(7), pre_tokenizers.Split(Regex(r"\d"), "contiguous")])
+    out["fixed_length"] = fixed
+    return out
+
+
 def copy(tokenizer):
     return Tokenizer.from_str(tokenizer.to_str())
 
@@ -191,7 +266,39 @@ def tokenizer_files(lines):
     plain.pre_tokenizer = pre_tokenizers.Split("▁", "merged_with_previous")
     plain.decoder = None
     save("unknowns", plain)
+    save("unigram", of_pieces(piece_model("unigram")))
+    save("unigram_bytes", of_pieces(piece_model("unigram", byte_fallback=True)))
+    for name, tokenizer in other_parts(lines).items():
+        save(name, tokenizer)
+    out["pieces_unigram"] = {"tokenizer.model": piece_model("unigram", user_defined_symbols=["[MASK]", "hello"])}
+    out["pieces_bpe"] = {"tokenizer.model": piece_model("bpe", byte_fallback=True, remove_extra_whitespaces=False),
+                         "tokenizer_config.json": json.dumps({"add_bos_token": True}) + "\n"}
+    bytes_of = {c: b for b, c in bytes_to_unicode().items()}
+    out["ranks"] = {"tokenizer.model": "".join(
+        base64.b64encode(bytes(bytes_of[c] for c in token)).decode() + f" {id - 1}\n"  # 0 is <|endoftext|>
+        for token, id in sorted(model["vocab"].items(), key=lambda item: item[1]) if id > 0)}
     return out
+
+
+def of_piece_file(path):
+    """What transformers makes of a file of tiktoken, or of SentencePiece where it knows no class of its model."""
+    file = path.read_bytes()
+    if b" 0\n" in file[:40]:
+        return TikTokenConverter(vocab_file=str(path)).converted()
+    proto = sentencepiece_model.ModelProto.FromString(file)
+    pieces = [(piece.piece, piece.score) for piece in proto.pieces]
+    is_bpe = proto.trainer_spec.model_type == 2
+    vocabulary = {piece: i for i, (piece, _) in enumerate(pieces)} if is_bpe else pieces
+    tokenizer = SpmConverter.build_tokenizer_from_spm_proto(proto, vocabulary, legacy=True)
+    tokenizer.add_special_tokens([AddedToken(p.piece, normalized=False) for p in proto.pieces if p.type in (2, 3)])
+    if is_bpe:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="<s> $A", pair="<s> $A <s>:1 $B:1", special_tokens=[("<s>", 1)])
+    own = sentencepiece.SentencePieceProcessor(model_proto=file)
+    texts = [t for t in map(expanded, difficult_lines()) if not any(s in t for s in ("<s>", "</s>", "<unk>")) and "\0" not in t]
+    other = [t for t in texts if own.encode(t) != tokenizer.encode(t, add_special_tokens=False).ids]
+    print(f"{path.parent.name}: of {len(texts)} texts, SentencePiece itself has other ids for {len(other)}: {other[:5]}")
+    return tokenizer
 
 
 class Reference:
@@ -202,6 +309,9 @@ class Reference:
         self.whole = None  # transformers' tokenizer, where files are its own
         if "tokenizer.json" in names:
             self.backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+            return
+        if "tokenizer.model" in names:
+            self.backend = of_piece_file(folder / "tokenizer.model")
             return
         config = json.loads((folder / "tokenizer_config.json").read_text()) if "tokenizer_config.json" in names else {}
         if "vocab.txt" in names:
@@ -275,6 +385,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--sst2", type=pathlib.Path)
     parser.add_argument("--compare", nargs=3, type=pathlib.Path)
+    parser.add_argument("--only", nargs="+", help="make these folders; the others stay (training draws among equal words)")
     arguments = parser.parse_args()
     if arguments.compare:
         return compare(*arguments.compare)
@@ -285,12 +396,14 @@ def main():
     assert len(lines) == LINES
     (OUT).mkdir(exist_ok=True)
     (OUT / "lines.json").write_text("[\n" + ",\n".join(json.dumps(line) for line in lines) + "\n]\n")
-    wanted = {}
+    wanted = json.loads((OUT / "expected.json").read_text()) if arguments.only else {}
     for name, files in tokenizer_files(lines).items():
+        if arguments.only and name not in arguments.only:
+            continue
         folder = OUT / name
         folder.mkdir(exist_ok=True)
         for file, text in files.items():
-            (folder / file).write_text(text, encoding="utf-8", newline="\n")
+            (folder / file).write_bytes(text if isinstance(text, bytes) else text.encode())
         wanted[name] = expected(Reference(folder), lines)
     (OUT / "expected.json").write_text(json.dumps(wanted, indent=0) + "\n")
 

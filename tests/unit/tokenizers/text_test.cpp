@@ -131,6 +131,25 @@ TEST(Samples, NeedPlaceForTheirSpecialTokens) {
   EXPECT_THROW(bert->encode_sample("the ship", "the", 2), UsageError);
 }
 
+// What a tokenizer puts behind a sample would end it; what the prompt itself has there stays.
+TEST(Prompts, GoOn) {
+  const auto bert = load_tokenizer(kFixtures + "bert_uncased");
+  const auto text = bert->encode("the ship");
+  Ids want{2};
+  want.insert(want.end(), text.begin(), text.end());
+  EXPECT_EQ(bert->encode_prompt("the ship"), want);
+  want.push_back(3);
+  EXPECT_EQ(bert->encode_prompt("the ship[SEP]"), want);
+  auto files = fixture_files("llama2");
+  files["tokenizer_config.json"] = R"({"add_eos_token": true})";
+  const auto llama = load_tokenizer(files);
+  const auto sample = llama->encode_sample("the</s></s>", std::nullopt, 100).ids;
+  ASSERT_EQ((Ids{sample.end() - 3, sample.end()}), (Ids{2, 2, 2}));
+  EXPECT_EQ(llama->encode_prompt("the</s></s>"), (Ids{sample.begin(), sample.end() - 1}));
+  EXPECT_EQ(llama->encode_prompt("<s>"), (Ids{1, 1}));
+  EXPECT_EQ(llama->encode_prompt(""), Ids{1});
+}
+
 TEST(LongTexts, OfOnePieceTakeNoQuadraticTime) {
   const auto llama = load_tokenizer(kFixtures + "llama2");
   std::string text;
