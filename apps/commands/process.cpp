@@ -7,14 +7,18 @@
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
+#include <exception>
 #include <fstream>
+#include <future>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
+#include <vector>
 
 #include "apps/worker/ranks.h"
 #include "core/base/clock.h"
@@ -123,6 +127,27 @@ void check_same_settings(comm::World& world, const std::string& command, const t
   check_same(world, own);
 }
 
+/// OpenMP ends the process, and LibTorch's own pool waits for ever, when a thread of theirs cannot start.
+/// @throws OutOfMemoryError
+static void check_threads(int count) {
+  const auto wanted = 2 * static_cast<std::size_t>(count) - 1;  // each has as many, one of them this one
+  std::promise<void> all;
+  const auto tried = all.get_future().share();
+  std::vector<std::jthread> threads;
+  std::string why;
+  try {
+    while (threads.size() < wanted) threads.emplace_back([tried] { tried.wait(); });
+  } catch (const std::exception& error) {
+    why = error.what();
+  }
+  all.set_value();
+  if (!why.empty())
+    throw OutOfMemoryError(fmt::format(
+        "{} threads need {} of the system's, but only {} can be started ({}): raise the limits of memory and "
+        "processes (ulimit -v, ulimit -u), or set a smaller run.threads",
+        count, wanted, threads.size(), why));
+}
+
 comm::WorldOptions world_options(const train::RunConfig& config) {
   const auto milliseconds = [](double seconds) {
     return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
@@ -138,12 +163,16 @@ void tune_process(const train::RunConfig& config, const LaunchInfo& info) {
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 1 << 30);
   memory::count(static_cast<std::int64_t>(config.run.memory_mb * 1024 * 1024));
+  const bool of_environment = config.run.threads == 0 && std::getenv("OMP_NUM_THREADS") != nullptr;
+  auto threads = at::get_num_threads();
   if (config.run.threads > 0)
-    at::set_num_threads(static_cast<int>(config.run.threads));
-  else if (info.local_size > 1 && std::getenv("OMP_NUM_THREADS") == nullptr)
-    at::set_num_threads(beside_gpu(config) ? std::max(1, cores_of_rank(info.local_size)) : 1);
-  else if (std::getenv("OMP_NUM_THREADS") == nullptr)
-    at::set_num_threads(std::min(at::get_num_threads(), usable_cores()));  // OpenMP knows no CPU quota
+    threads = static_cast<int>(config.run.threads);
+  else if (info.local_size > 1 && !of_environment)
+    threads = beside_gpu(config) ? std::max(1, cores_of_rank(info.local_size)) : 1;
+  else if (!of_environment)
+    threads = std::min(threads, usable_cores());  // OpenMP knows no CPU quota
+  if (threads > 1) check_threads(threads);
+  if (!of_environment) at::set_num_threads(threads);
 }
 
 int run_on_training(const std::function<train::RunConfig()>& load,

@@ -1,6 +1,7 @@
 #include "apps/launcher/worker.h"
 
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -30,6 +31,18 @@ void check_openmp_threads() {
     throw ConfigError(fmt::format("OMP_NUM_THREADS={}: must be a number from 1 to {}", text, kMost));
 }
 
+/// Where LibTorch's libraries have no place, they end the process without a word of ours, or hang.
+/// @throws OutOfMemoryError
+void check_address_space() {
+  constexpr rlim_t kMebibyte = 1 << 20, kLeast = 512 * kMebibyte;
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < kLeast)
+    throw OutOfMemoryError(fmt::format(
+        "this process may use {} MiB of address space, but LibTorch alone needs {}: raise the limit (ulimit "
+        "-v)",
+        limit.rlim_cur / kMebibyte, kLeast / kMebibyte));
+}
+
 /// Whether a launcher has started this process. One whose variables are wrong is one, too.
 bool is_launched() {
   try {
@@ -44,6 +57,7 @@ void prepare_environment() {
   static bool prepared = false;
   if (std::exchange(prepared, true)) return;
   check_openmp_threads();
+  check_address_space();
   set_library_paths(prefix());
   export_terminal(is_launched());
   // OpenMP threads spin while they wait unless configured otherwise. With loader threads and other ranks on the same

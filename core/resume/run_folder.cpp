@@ -13,11 +13,14 @@
 #include "core/base/json_members.h"
 #include "core/base/json_parse.h"
 #include "core/base/json_text.h"
+#include "core/base/memory.h"
 #include "core/base/text.h"
 #include "core/checkpoint/checkpoint_folders.h"
 #include "core/checkpoint/weights/model_folder.h"
 #include "core/config/table.h"
 #include "core/launch/parent.h"
+#include "core/nn/block.h"
+#include "core/nn/parameters.h"
 #include "core/resume/export.h"
 #include "core/resume/restart.h"
 #include "core/setup/lora.h"
@@ -269,6 +272,35 @@ static void check_weights_stay(const RunSetup& setup) {
                                setup.config.run.dir));
 }
 
+/// Whether the weights that the run will write have a place, as far as that is known before its first step: those of
+/// RUN/model and RUN/model-best, and of one checkpoint. In the folder of an earlier run, whose files they replace, one
+/// file beside them. What this machine's memory cannot hold is another error's. @throws CheckpointError
+static void check_space(const RunSetup& setup) {
+  const auto& run = setup.config.run;
+  if (setup.model.kind == nullptr || setup.config.lora)
+    return;  // a program's model may have its memory; adapters are small
+  const auto parameters = static_cast<double>(nn::parameter_count(*setup.model.source().model));
+  const double file = parameters * sizeof(float);
+  const double exported =
+      parameters * static_cast<double>(c10::elementSize(export_format(run).dtype.value_or(at::kFloat)));
+  const auto memory = memory::available_on_host();
+  if (memory && file > static_cast<double>(*memory)) return;
+  std::error_code error;
+  auto there = fs::absolute(run.dir, error);
+  const auto needed = fs::exists(there / kMetrics, error)
+                          ? exported
+                          : exported + (setup.plan.keeps_best ? file : 0) + (run.keep_checkpoints > 0 ? file : 0);
+  while (!fs::exists(there, error) && there.has_relative_path()) there = there.parent_path();
+  const auto space = fs::space(there, error);
+  const bool unknown = error || space.capacity == 0;  // some file systems of object stores say nothing
+  if (unknown || static_cast<double>(space.available) >= needed) return;
+  throw CheckpointError(fmt::format(
+      "run.dir: {} has {} left, but the {} parameters that the run writes need at least {}; free some space, or "
+      "name a folder on another disk",
+      there.string(), text::bytes(static_cast<double>(space.available)),
+      text::thousands(static_cast<std::int64_t>(parameters)), text::bytes(needed)));
+}
+
 /// The configuration as stored in the folder: it works from any working directory.
 static RunConfig from_anywhere(const RunSetup& setup) {
   auto config = setup.config;
@@ -293,6 +325,7 @@ std::string config_toml_of(const RunSetup& setup) {
 
 void check_run(const RunSetup& setup) {
   check_weights_stay(setup);
+  check_space(setup);
   config::with_location(setup.config.root, [&] { (void)holds_a_run(setup.config.run.dir); });
   checkpoint::Damages known;
   const Log silent(/*rank=*/1);  // the run itself will warn
@@ -303,6 +336,7 @@ std::unique_ptr<RunFolder> open_run(const RunSetup& setup) {
   check_weights_stay(setup);
   const auto toml = config_toml_of(setup);
   const bool first = setup.launch.rank == 0;
+  if (first) check_space(setup);
   std::unique_ptr<RunFolder> folder;
   const auto find_point = [&](checkpoint::Damages& known) {
     return find_resume_point(setup, toml, checkpoint::Verify::record, known, setup.log);

@@ -49,6 +49,28 @@ TEST(Memory, AutoMakesRoomForAnEvaluation) {
   EXPECT_NE(result.err.find("slices of 6 of 6 chunks and optimizer state of 6"), std::string::npos) << result.err;
 }
 
+// Neither LibTorch's libraries nor OpenMP's threads end a run without a word.
+TEST(Memory, LimitsOfTheShellAreSaid) {
+  const SmallRun run;
+  const auto limited = [&](const std::string& limit, const std::vector<std::string>& more) {
+    std::vector<std::string> arguments{"/bin/sh",
+                                       "-c",
+                                       "ulimit -v " + limit + "; exec \"$@\"",
+                                       "sh",
+                                       TRIREME_COMMAND,
+                                       "train",
+                                       run.config,
+                                       "--set",
+                                       "train.max_steps=1"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return run_process(arguments);
+  };
+  expect_refusal(limited("450000", {}), 4,
+                 "this process may use 439 MiB of address space, but LibTorch alone needs 512");
+  expect_refusal(limited("1600000", {"--set", "run.threads=500"}), 4,
+                 "500 threads need 999 of the system's, but only ");
+}
+
 // The message advises only what helps where memory ran out.
 TEST(Memory, TheAdviceFitsWhereMemoryRanOut) {
   const SmallRun run("[data]\nname = \"leaves\"\nimages = 1600\nimage_size = 32\n");

@@ -199,16 +199,22 @@ TEST(Train, ReportsThatTheDiskIsFull) {
 
   // If this process may mount a small file system, the run fills it.
   fs::create_directories(run.folder.path() + "/disk");
-  const auto on_small_disk = [&](const std::string& command) {
-    return run_process(
-        {"unshare", "-m", "sh", "-c", "mount -t tmpfs -o size=48k none " + run.folder.path() + "/disk && " + command});
+  const auto on_small_disk = [&](const std::string& command, const std::string& size = "72k") {
+    return run_process({"unshare", "-m", "sh", "-c",
+                        "mount -t tmpfs -o size=" + size + " none " + run.folder.path() + "/disk && " + command});
   };
   if (on_small_disk("true").code != 0) {
     std::puts("mounting a small disk is not permitted here: only the limit on file sizes was tested");
     return;
   }
-  const auto full = on_small_disk(std::string(TRIREME_COMMAND) + " train " + run.config +
-                                  " --ranks 2 --set run.dir=" + run.folder.path() + "/disk/run");
+  const auto train = std::string(TRIREME_COMMAND) + " train " + run.config + " --set run.dir=" + run.folder.path() +
+                     "/disk/run --ranks ";
+  for (const auto* ranks : {"1", "2"})
+    expect_only_refusal(on_small_disk(train + ranks, "48k"), 7,
+                        run.folder.path() +
+                            "/disk has 48.0 KiB left, but the 5,491 parameters that the run writes need "
+                            "at least 64.3 KiB; free some space");
+  const auto full = on_small_disk(train + "2");
   expect_refusal(full, 7, run.folder.path() + "/disk");
   EXPECT_NE(full.err.find("No space left"), std::string::npos) << full.err;
 
