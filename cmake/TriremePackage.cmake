@@ -28,7 +28,7 @@ set(CPACK_DEBIAN_PACKAGE_SECTION science)
 execute_process(COMMAND getconf GNU_LIBC_VERSION OUTPUT_VARIABLE _glibc OUTPUT_STRIP_TRAILING_WHITESPACE)
 string(REPLACE "glibc " "" _glibc "${_glibc}")
 string(REGEX MATCH "^[0-9]+" _icu "${ICU_VERSION}")
-set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= ${_glibc}), libstdc++6, libjpeg62-turbo, libpng16-16, zlib1g, libcsv3, libicu${_icu}, libopenmpi3, openmpi-bin")
+set(CPACK_DEBIAN_PACKAGE_DEPENDS "libc6 (>= ${_glibc}), libstdc++6, libjpeg62-turbo, libpng16-16, libwebp7, libwebpdemux2, libtiff6, libgif7, zlib1g, libcsv3, libicu${_icu}, libopenmpi3, openmpi-bin")
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS "python3-venv")
 set(CPACK_PACKAGE_DESCRIPTION "Hybrid-parallel training in C++
  The command trireme trains models on 1 to N ranks from one TOML file; the library

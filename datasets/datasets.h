@@ -33,9 +33,20 @@ struct ImageOptions {
   double mixup = 0, cutmix = 0;  ///< alpha of the distribution of the shares; 0: none
 };
 
-struct FolderOptions : ImageOptions {
-  std::string path = "";
+struct DecodedImageOptions : ImageOptions {
+  std::string exif = "ignore";                            ///< ignore | apply
+  std::optional<std::vector<std::int64_t>> background{};  ///< red, green, blue; unset: alpha is dropped
   std::optional<double> cache_mb{};  ///< for decoded images, per rank; unset: 512, or all with shard_data
+};
+
+/// For data that may have no validation split (held_out.h).
+struct HeldOutOptions {
+  std::optional<double> validation_share{};  ///< of the training samples of each class; unset: the data have a split
+  std::int64_t split_seed = 0;
+};
+
+struct FolderOptions : DecodedImageOptions, HeldOutOptions {
+  std::string path = "";
 };
 /// Folders of images by split and class (image_folder.h).
 data::DatasetFactory image_folder(FolderOptions options = {});
@@ -56,17 +67,17 @@ data::DatasetFactory tensors(TensorsOptions options = {});
 struct StoredImageOptions : ImageOptions {
   std::string path = "";
   std::int64_t validation_images = 0;  ///< of the training files; 0: the test files are the validation split
+  std::string prefix = "";             ///< of the names of MNIST's files; CIFAR's have none
 };
 /// The files of MNIST, CIFAR-10 and CIFAR-100 (stored_images.h).
 data::DatasetFactory mnist(StoredImageOptions options = {});
 data::DatasetFactory cifar10(StoredImageOptions options = {});
 data::DatasetFactory cifar100(StoredImageOptions options = {});
 
-struct TarShardOptions : ImageOptions {
+struct TarShardOptions : DecodedImageOptions {
   std::string train = "", validation = "", test = "";  ///< patterns (shard_pattern.h); test may be empty
   std::vector<std::string> classes{};                  ///< names; empty: those of classes.txt, else numbers
   std::int64_t shuffle_buffer = 1000;                  ///< samples
-  std::optional<double> cache_mb{};  ///< for decoded images, per rank; unset: 512, or all with shard_data
 };
 /// Tar archives in WebDataset's convention (tar_index.h).
 data::DatasetFactory tar_shards(TarShardOptions options = {});
@@ -76,7 +87,7 @@ struct SplitOptions {
   std::string path = "", train = "", validation = "", test = "";
 };
 
-struct TextClassificationOptions : SplitOptions {
+struct TextClassificationOptions : SplitOptions, HeldOutOptions {
   std::optional<std::string> text{};       ///< column; unset: "sentence" or "text"
   std::string text_pair = "";              ///< column; "": samples are single texts
   std::string label = "label";             ///< column

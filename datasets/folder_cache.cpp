@@ -54,8 +54,9 @@ bool has_reliable_stamps(const FolderIndex& index, const std::string& path, syst
 
 void note_contents(const FolderIndex& index, const std::string& path, const Log& log) {
   if (const auto ignored = index.ignored_files(); ignored > 0)
-    log.note("data: {} under {} {} not .jpg, .jpeg or .png and {} ignored", text::quantity(ignored, "file"), path,
-             ignored == 1 ? "is" : "are", ignored == 1 ? "was" : "were");
+    log.note("data: {} under {} {} no image by {} name ({}) and {} ignored", text::quantity(ignored, "file"), path,
+             ignored == 1 ? "is" : "are", ignored == 1 ? "its" : "their", image_endings(),
+             ignored == 1 ? "was" : "were");
   const auto classes = index.classes();
   for (const auto split : data::kSplits) {
     if (index.size(split) == 0) continue;

@@ -7,13 +7,10 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "core/base/text.h"
 
 namespace trireme::datasets {
-namespace {
-
 namespace fs = std::filesystem;
-
-}  // namespace
 
 bool is_hidden(std::string_view path) {
   for (std::size_t begin = 0; begin < path.size();) {
@@ -36,6 +33,27 @@ std::vector<FolderEntry> folder_entries(const fs::path& folder) {
   if (error) throw DataError(fmt::format("{}: cannot be read: {}", folder.string(), error.message()));
   std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return found;
+}
+
+const std::vector<std::string>& split_names(data::Split split) {
+  static const std::vector<std::string> train{"train"}, validation{"validation", "valid", "val", "dev"}, test{"test"};
+  return split == data::Split::train ? train : split == data::Split::validation ? validation : test;
+}
+
+std::optional<std::string> find_split(const std::string& folder, data::Split split,
+                                      const std::vector<std::string>& endings, const std::string& remedy,
+                                      std::optional<fs::file_type> only) {
+  std::vector<std::string> found;
+  for (const auto& name : split_names(split))
+    for (const auto& ending : endings) {
+      std::error_code error;
+      const auto status = fs::status(fs::path(folder) / (name + ending), error);
+      if (only ? status.type() == *only : fs::exists(status)) found.push_back(name + ending);
+    }
+  if (found.size() > 1)
+    throw DataError(
+        fmt::format("{}: has {}, which mean the same split; {}", folder, text::join(found, " and "), remedy));
+  return found.empty() ? std::nullopt : std::optional((fs::path(folder) / found.front()).string());
 }
 
 }  // namespace trireme::datasets

@@ -4,9 +4,12 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "core/data/datasets.h"
 
 namespace trireme::datasets {
 
@@ -21,5 +24,13 @@ struct FolderEntry {
 
 /// What a folder holds, in byte order of the names. @throws DataError when it cannot be read
 std::vector<FolderEntry> folder_entries(const std::filesystem::path& folder);
+
+/// The names that every kind of data takes for a split: "validation", "valid", "val" and "dev" mean the same.
+const std::vector<std::string>& split_names(data::Split split);
+/// What a folder holds for a split: one of its names followed by one of the endings, which may be nothing; nullopt:
+/// nothing. @throws DataError with the remedy when there are two
+std::optional<std::string> find_split(const std::string& folder, data::Split split,
+                                      const std::vector<std::string>& endings, const std::string& remedy,
+                                      std::optional<std::filesystem::file_type> only = std::nullopt);
 
 }  // namespace trireme::datasets

@@ -18,7 +18,7 @@ namespace {
 
 static_assert(std::endian::native == std::endian::little, "an index is written as it is in memory");
 
-constexpr char kIndexFormat[8] = {'f', 'o', 'l', 'd', 'e', 'r', 's', '1'};
+constexpr char kIndexFormat[8] = {'f', 'o', 'l', 'd', 'e', 'r', 's', '2'};
 constexpr auto kTrain = static_cast<std::int32_t>(data::Split::train);
 
 struct IndexHeader {

@@ -1,13 +1,14 @@
-// Images in memory: uint8 tensors [H, W, 3], RGB, contiguous. Decoding JPEG (jpeg_codec.h) and PNG (png_codec.h).
+// Images in memory: uint8 tensors [H, W, 3], RGB, contiguous, decoded by the readers of codecs/.
 //
 // The format is determined by the file's first bytes, not by its name. Other pixel formats are converted to 8-bit RGB
-// like Pillow's convert("RGB"): grey is repeated, alpha is dropped, 16 bits keep the high byte, CMYK follows Adobe's
-// inverted convention. EXIF orientation is not applied, as in Hugging Face's image processors.
+// like Pillow's convert("RGB"): grey is repeated, 16 bits keep the high byte, CMYK follows Adobe's inverted convention.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -17,9 +18,23 @@ namespace trireme::datasets {
 /// Reads a file. @throws DataError that names it.
 std::vector<unsigned char> read_bytes(const std::string& path);
 
+/// Whether the name has an ending of a format that can be decoded, in upper or lower case.
+bool has_image_ending(const std::string& name);
+/// These endings, for messages: ".jpg, .jpeg, ...".
+std::string image_endings();
+
+struct Decoding {
+  bool turn = false;  ///< EXIF's orientation is applied. That of a TIFF always is, as by Pillow.
+  /// The colour behind transparent pixels; unset: alpha is dropped.
+  std::optional<std::array<unsigned char, 3>> background{};
+};
+struct DecodedImage {
+  at::Tensor pixels;
+  bool has_orientation = false;  ///< EXIF's, and it is not upright
+};
 /// @param name the image's name in messages: its file.
 /// @throws DataError when the bytes are empty or of another format, or pixels are missing or damaged.
-at::Tensor decode_image(std::span<const unsigned char> bytes, const std::string& name);
+DecodedImage decode_image(std::span<const unsigned char> bytes, const std::string& name, const Decoding& how = {});
 
 /// The luma of an image, uint8 [H, W, 1], with the weights of ITU-R 601-2 in 16 bits, like Pillow's convert("L").
 at::Tensor to_grey(const at::Tensor& image);

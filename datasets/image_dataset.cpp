@@ -9,7 +9,8 @@ ImageDataset::ImageDataset(std::shared_ptr<PixelSource> source, TransformOptions
     : source_(std::move(source)),
       transform_(std::move(transform), seed),
       cache_(source_->size(), std::move(budget)),
-      bad_(skip_bad, log) {}
+      bad_(skip_bad, log),
+      oriented_(static_cast<std::size_t>(source_->size())) {}
 
 std::vector<nn::SampleTensor> ImageDataset::combined_targets() const { return transform_.combined_targets(); }
 
@@ -47,9 +48,21 @@ std::optional<data::Sample> ImageDataset::read(const std::vector<std::string>& i
   return bad_.guard(index, [&] { return read_with_pixels(true); });
 }
 
+std::vector<std::int64_t> ImageDataset::oriented() const {
+  const std::lock_guard lock(oriented_mutex_);
+  std::vector<std::int64_t> out;
+  for (std::size_t i = 0; i < oriented_.size(); ++i)
+    if (oriented_[i]) out.push_back(static_cast<std::int64_t>(i));
+  return out;
+}
+
 at::Tensor ImageDataset::cached_pixels(std::int64_t index) {
   if (auto image = cache_.find(index); image.defined()) return image;
-  auto image = source_->load(index);
+  auto [image, has_orientation] = source_->load(index);
+  if (has_orientation) {
+    const std::lock_guard lock(oriented_mutex_);
+    oriented_[static_cast<std::size_t>(index)] = true;
+  }
   if (!transform_.options().crop) image = fit(image, transform_.options());
   cache_.add(index, image);
   return image;

@@ -79,6 +79,7 @@ class ImageDataset : public data::RowDataset {
   [[nodiscard]] std::vector<nn::SampleTensor> combined_targets() const override;
   [[nodiscard]] std::vector<std::int64_t> order(const data::Shuffle& shuffle) const override;
   [[nodiscard]] std::vector<std::int64_t> skipped() const override { return bad_.list(); }
+  [[nodiscard]] std::vector<std::int64_t> oriented() const override;
   [[nodiscard]] nn::DataSpec spec() override;
 
   [[nodiscard]] data::RowSpec row_spec(const std::vector<std::string>& inputs, bool augment) const override;
@@ -98,6 +99,8 @@ class ImageDataset : public data::RowDataset {
   BatchTransform transform_;
   PixelCache cache_;
   data::BadSamples bad_;
+  mutable std::mutex oriented_mutex_;
+  std::vector<bool> oriented_;  ///< by sample
 };
 
 }  // namespace trireme::datasets

@@ -29,12 +29,12 @@ std::vector<std::string> images_below(const std::string& folder) {
     const bool is_folder = it->is_directory(none);
     if (is_hidden(name)) {
       if (is_folder) it.disable_recursion_pending();
-    } else if (!is_folder && has_image_extension(name)) {
+    } else if (!is_folder && has_image_ending(name)) {
       files.push_back(it->path().string());
     }
   }
   if (error) throw DataError(fmt::format("{}: cannot be read: {}", folder, error.message()));
-  if (files.empty()) throw DataError(fmt::format("{}: no image (.jpg, .jpeg, .png) in this folder", folder));
+  if (files.empty()) throw DataError(fmt::format("{}: no image ({}) in this folder", folder, image_endings()));
   std::sort(files.begin(), files.end());
   return files;
 }
@@ -42,26 +42,29 @@ std::vector<std::string> images_below(const std::string& folder) {
 /// Files that were named one by one, without labels. `channels`: 3, or 1 for grey images.
 class NamedFilesSource : public PixelSource {
  public:
-  NamedFilesSource(std::vector<std::string> files, std::int64_t channels)
-      : files_(std::move(files)), channels_(channels) {}
+  NamedFilesSource(std::vector<std::string> files, std::int64_t channels, const Decoding& decoding)
+      : files_(std::move(files)), channels_(channels), decoding_(decoding) {}
   [[nodiscard]] std::int64_t size() const override { return static_cast<std::int64_t>(files_.size()); }
   [[nodiscard]] std::int64_t label(std::int64_t /*index*/) const override { return nn::kNoLabel; }
   [[nodiscard]] std::int64_t channels() const override { return channels_; }
-  [[nodiscard]] at::Tensor load(std::int64_t index) const override {
+  [[nodiscard]] DecodedImage load(std::int64_t index) const override {
     const auto& file = files_[static_cast<std::size_t>(index)];
-    auto image = decode_image(read_bytes(file), file);
-    return channels_ == 1 ? to_grey(image) : image;
+    auto image = decode_image(read_bytes(file), file, decoding_);
+    if (channels_ == 1) image.pixels = to_grey(image.pixels);
+    return image;
   }
 
  private:
   std::vector<std::string> files_;
   std::int64_t channels_;
+  Decoding decoding_;
 };
 
 }  // namespace
 
 data::FileSamples open_image_files(ImageOptions& options, const Normalisation& usual, std::int64_t default_size,
-                                   const data::OpenContext& context, const std::vector<std::string>& paths) {
+                                   const data::OpenContext& context, const std::vector<std::string>& paths,
+                                   const Decoding& decoding) {
   fill_normalisation(options, context, usual);
   data::FileSamples out;
   for (const auto& path : paths) {
@@ -74,7 +77,7 @@ data::FileSamples open_image_files(ImageOptions& options, const Normalisation& u
     }
   }
   out.data = std::make_shared<ImageDataset>(
-      std::make_shared<NamedFilesSource>(out.files, static_cast<std::int64_t>(usual.mean.size())),
+      std::make_shared<NamedFilesSource>(out.files, static_cast<std::int64_t>(usual.mean.size()), decoding),
       transform_of(options, default_size, data::Split::validation), context.seed,
       std::make_shared<CacheBudget>(/*bytes=*/0), context.skip_bad_samples, context.log);
   return out;

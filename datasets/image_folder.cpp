@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -32,7 +31,7 @@ std::vector<std::string> class_folders(const fs::path& split) {
   std::vector<std::string> names;
   for (auto& entry : folder_entries(split)) names.push_back(std::move(entry.name));
   for (const auto& name : names)
-    if (has_image_extension(name) && !is_folder(split / name))
+    if (has_image_ending(name) && !is_folder(split / name))
       throw DataError(fmt::format("{}: this image is in no class folder; move it into one, or remove it",
                                   (split / text::printable(name)).string()));
   std::erase_if(names, [&](const std::string& name) { return !is_folder(split / name); });
@@ -56,7 +55,7 @@ const char* problem_of(const fs::path& path) {
 
 void list_class(FolderIndexBuilder& out, const fs::path& folder, bool skip_bad) {
   for (const auto& entry : folder_entries(folder)) {
-    const bool image = has_image_extension(entry.name);
+    const bool image = has_image_ending(entry.name);
     // Only an image's size is of interest, and only without skip_bad.
     const auto* problem = entry.regular && (skip_bad || !image) ? nullptr : problem_of(folder / entry.name);
     if (!image) {
@@ -69,8 +68,8 @@ void list_class(FolderIndexBuilder& out, const fs::path& folder, bool skip_bad) 
     out.add_file(entry.name);
   }
   if (out.files() == 0)
-    throw DataError(fmt::format("{}: no image (.jpg, .jpeg, .png) in this class folder; add some or remove the folder",
-                                folder.string()));
+    throw DataError(fmt::format("{}: no image ({}) in this class folder; add some or remove the folder",
+                                folder.string(), image_endings()));
 }
 
 /// @param classes those of train, sorted
@@ -111,20 +110,20 @@ std::map<data::Split, fs::path> split_folders(const std::string& path) {
     throw DataError(
         fmt::format("{}: {}{}; set data.path to a folder with train/ and validation/ in it", path, why, from));
   }
-  const bool has_val = is_folder(root / "val"), has_validation = is_folder(root / "validation");
-  if (has_val && has_validation)
-    throw DataError(fmt::format("{}: has both val and validation, which mean the same split; remove one", path));
-  std::map<data::Split, fs::path> folders{{data::Split::train, root / "train"},
-                                          {data::Split::validation, root / (has_val ? "val" : "validation")},
-                                          {data::Split::test, root / "test"}};
-  const auto& train = folders.at(data::Split::train);
-  if (!is_folder(train) && (root.filename() == "train" || root.filename() == "validation"))
+  std::map<data::Split, fs::path> folders;
+  for (const auto split : data::kSplits)
+    folders[split] =
+        find_split(path, split, {""}, "remove one", fs::file_type::directory).value_or(root / data::name_of(split));
+  const auto is_split = [&](data::Split split) {
+    const auto& names = split_names(split);
+    return std::find(names.begin(), names.end(), root.filename()) != names.end();
+  };
+  if (!is_folder(folders.at(data::Split::train)) && (is_split(data::Split::train) || is_split(data::Split::validation)))
     throw DataError(fmt::format("{}: this is one split; set data.path to the folder that contains it: {}", path,
                                 root.has_parent_path() ? root.parent_path().string() : ".."));
-  for (const auto split : {data::Split::train, data::Split::validation})
-    if (!is_folder(folders.at(split)))
-      throw DataError(fmt::format("{}: the {} split is missing; create it, with one subfolder of images per class",
-                                  folders.at(split).string(), data::name_of(split)));
+  if (const auto& train = folders.at(data::Split::train); !is_folder(train))
+    throw DataError(fmt::format("{}: the train split is missing; create it, with one subfolder of images per class",
+                                train.string()));
   if (std::error_code error;
       fs::exists(folders.at(data::Split::test), error) && !is_folder(folders.at(data::Split::test)))
     throw DataError(
@@ -135,28 +134,42 @@ std::map<data::Split, fs::path> split_folders(const std::string& path) {
 
 class FolderSource : public PixelSource {
  public:
-  FolderSource(std::shared_ptr<const FolderIndex> index, data::Split split, const std::string& path)
-      : index_(std::move(index)), split_(split), path_(path) {}
+  FolderSource(std::shared_ptr<const FolderIndex> index, data::Split split, const std::string& path,
+               const Decoding& decoding)
+      : index_(std::move(index)), split_(split), path_(path), decoding_(decoding) {}
   [[nodiscard]] std::int64_t size() const override { return index_->size(split_); }
   [[nodiscard]] std::int64_t label(std::int64_t index) const override { return index_->label(split_, index); }
-  [[nodiscard]] at::Tensor load(std::int64_t index) const override {
+  [[nodiscard]] DecodedImage load(std::int64_t index) const override {
     const auto file = (path_ / index_->file(split_, index)).string();
-    return decode_image(read_bytes(file), file);
+    return decode_image(read_bytes(file), file, decoding_);
   }
 
  private:
   std::shared_ptr<const FolderIndex> index_;  ///< of all splits
   data::Split split_;
   fs::path path_;
+  Decoding decoding_;
+};
+
+class PartSource : public PixelSource {
+ public:
+  PartSource(std::shared_ptr<PixelSource> of, std::vector<std::int64_t> numbers)
+      : of_(std::move(of)), numbers_(std::move(numbers)) {}
+  [[nodiscard]] std::int64_t size() const override { return static_cast<std::int64_t>(numbers_.size()); }
+  [[nodiscard]] std::int64_t label(std::int64_t index) const override { return of_->label(number(index)); }
+  [[nodiscard]] std::int64_t channels() const override { return of_->channels(); }
+  [[nodiscard]] DecodedImage load(std::int64_t index) const override { return of_->load(number(index)); }
+
+ private:
+  [[nodiscard]] std::int64_t number(std::int64_t index) const { return numbers_.at(static_cast<std::size_t>(index)); }
+  std::shared_ptr<PixelSource> of_;
+  std::vector<std::int64_t> numbers_;
 };
 
 }  // namespace
 
-bool has_image_extension(const std::string& name) {
-  auto extension = fs::path(name).extension().string();
-  std::transform(extension.begin(), extension.end(), extension.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return extension == ".jpg" || extension == ".jpeg" || extension == ".png";
+std::shared_ptr<PixelSource> part_source(std::shared_ptr<PixelSource> of, std::vector<std::int64_t> numbers) {
+  return std::make_shared<PartSource>(std::move(of), std::move(numbers));
 }
 
 std::shared_ptr<const FolderIndex> list_image_folder(const std::string& path, bool skip_bad) {
@@ -170,8 +183,8 @@ std::shared_ptr<const FolderIndex> list_image_folder(const std::string& path, bo
 }
 
 std::shared_ptr<PixelSource> folder_source(std::shared_ptr<const FolderIndex> index, data::Split split,
-                                           const std::string& path) {
-  return std::make_shared<FolderSource>(std::move(index), split, path);
+                                           const std::string& path, const Decoding& decoding) {
+  return std::make_shared<FolderSource>(std::move(index), split, path, decoding);
 }
 
 }  // namespace trireme::datasets

@@ -1,7 +1,6 @@
-// Image folder: path/{train,validation,test}/<class>/*.{jpg,jpeg,png}. `val` is accepted for validation, and the case
-// of extensions is ignored. Classes are the folder names of train in byte order (label 0, 1, ...). Files are in byte
-// order of their names, so a sample's index is the same on every machine. Hidden names are ignored
-// (folder_entries.h).
+// Image folder: path/{train,validation,test}/<class>/*.{jpg,png,...}, with the endings of image.h. Classes are the
+// folder names of train in byte order (label 0, 1, ...). Files are in byte order of their names, so a sample's index is
+// the same on every machine. folder_entries.h says which names are ignored, and which ones a split may have.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,8 @@ namespace trireme::datasets {
 
 /// Lists and checks the folder without opening an image. Without `skip_bad`, image files that are empty or no regular
 /// files are errors, too.
-/// @throws DataError when the folder does not exist, or a split or class is missing, empty or unknown to train.
+/// @throws DataError when the folder does not exist, the train split is missing, or a class is missing, empty or
+/// unknown to train.
 std::shared_ptr<const FolderIndex> list_image_folder(const std::string& path, bool skip_bad = true);
 
 /// Smaller folders are listed each time, which takes milliseconds, and leave nothing in the cache.
@@ -38,11 +38,8 @@ struct OpenedIndex {
 /// @throws DataError as list_image_folder()
 OpenedIndex open_folder_index(const std::string& path, bool skip_bad, const Log& log, const LaunchInfo& launch = {});
 
-/// Whether the name ends in .jpg, .jpeg or .png.
-bool has_image_extension(const std::string& name);
-
 /// The images of one split of the folder `path`.
 std::shared_ptr<PixelSource> folder_source(std::shared_ptr<const FolderIndex> index, data::Split split,
-                                           const std::string& path);
+                                           const std::string& path, const Decoding& decoding = {});
 
 }  // namespace trireme::datasets

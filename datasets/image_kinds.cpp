@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "datasets/datasets.h"
+#include "datasets/held_out.h"
 #include "datasets/image_folder.h"
 #include "datasets/image_options.h"
 #include "datasets/leaves.h"
@@ -21,7 +22,8 @@ template <class T>
 Fields<T>& add_folder_fields(Fields<T>& table, const std::string& path_text, std::int64_t default_size) {
   table.add("path", &FolderOptions::path, path_text, {.path = true});
   add_image_fields(table, default_size);
-  return add_cache_field(table);
+  add_held_out_fields(table, "images");
+  return add_decoding_fields(table);
 }
 
 const Fields<FolderOptions>& folder_fields() {
@@ -53,7 +55,12 @@ const Fields<LeavesOptions>& leaves_fields() {
           };
           refuse("images", o.images != O{}.images);
           refuse("leaf_seed", o.leaf_seed != O{}.leaf_seed);
-          if (!o.path.empty() || !o.image_size) return;
+          if (!o.path.empty()) return;
+          for (const auto& [key, set] : {std::pair{"exif", o.exif != O{}.exif},
+                                         {"background", o.background.has_value()},
+                                         {"validation_share", o.validation_share.has_value()}})
+            if (set) section.fail(key, "has no effect on leaves that are generated in memory; remove it");
+          if (!o.image_size) return;
           if (const auto side = o.image_size->longer(); side < kLeastLeafPixels || side > kMostLeafPixels)
             section.fail("image_size",
                          fmt::format("the longer side of generated leaves must have {} to {} pixels; choose another "
@@ -64,15 +71,45 @@ const Fields<LeavesOptions>& leaves_fields() {
   return table;
 }
 
+using Sources = std::map<data::Split, std::shared_ptr<PixelSource>>;
+
+/// Makes the validation split of a folder that has none. Returns what the digest of the training samples gets from it.
+/// @throws ConfigError, DataError
+std::string take_validation(Sources& sources, const FolderOptions& options, const data::OpenContext& context) {
+  const auto& share = options.validation_share;
+  if (sources.contains(data::Split::validation)) {
+    if (share)
+      config::fail(
+          context.section, "validation_share",
+          fmt::format("has no effect, because {} has a validation split; remove one of the two", options.path));
+    return "";
+  }
+  if (!share)
+    throw DataError(fmt::format(
+        "{}/validation: the validation split is missing; create it, with one subfolder of images per class, "
+        "or set data.validation_share, such as 0.1, to take it from the training images",
+        options.path));
+  const auto all = sources.at(data::Split::train);
+  auto held = hold_out(
+      all->size(), [&](std::int64_t i) { return all->label(i); }, *share,
+      static_cast<std::uint64_t>(options.split_seed));
+  if (held.validation.empty())
+    throw DataError(fmt::format("{}: no class has two images, so that none can be for validation", options.path));
+  sources[data::Split::train] = part_source(all, std::move(held.train));
+  sources[data::Split::validation] = part_source(all, std::move(held.validation));
+  return fmt::format(" without {} by {}", *share, options.split_seed);
+}
+
 data::Datasets open_folder(FolderOptions& options, std::int64_t default_size, const data::OpenContext& context) {
   fill_normalisation(options, context);
   const auto index = open_folder_index(options.path, context.skip_bad_samples, context.log, context.launch).index;
-  std::map<data::Split, std::shared_ptr<PixelSource>> sources;
+  Sources sources;
   for (const auto split : data::kSplits)
-    if (index->size(split) > 0) sources[split] = folder_source(index, split, options.path);
+    if (index->size(split) > 0) sources[split] = folder_source(index, split, options.path, decoding_of(options));
+  const auto digest = take_validation(sources, options, context);
   auto out = image_splits(sources, index->classes(), options, default_size, options.cache_mb, context);
   out.info.source = options.path;
-  out.info.digest = index->digest();
+  out.info.digest = index->digest() + digest;
   return out;
 }
 
@@ -83,7 +120,7 @@ data::Datasets open_leaves(LeavesOptions& options, const data::OpenContext& cont
   fill_normalisation(options, context);
   // Leaves are drawn as squares; the transform gives them another height or width.
   const auto size = nn::ImageSize(options.image_size.value_or(kLeafPixels)).longer();
-  std::map<data::Split, std::shared_ptr<PixelSource>> sources;
+  Sources sources;
   for (const auto split : data::kSplits)
     sources[split] = leaf_source(split, options.images, size, static_cast<std::uint64_t>(options.leaf_seed));
   auto out = image_splits(sources, leaf_classes(), options, kLeafPixels, options.cache_mb, context);
@@ -94,7 +131,7 @@ data::Datasets open_leaves(LeavesOptions& options, const data::OpenContext& cont
 template <std::int64_t kDefaultSize>
 data::FileSamples files_of(FolderOptions& options, const data::OpenContext& context,
                            const std::vector<std::string>& paths) {
-  return open_image_files(options, kUsualNormalisation, kDefaultSize, context, paths);
+  return open_image_files(options, kUsualNormalisation, kDefaultSize, context, paths, decoding_of(options));
 }
 
 }  // namespace

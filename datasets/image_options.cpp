@@ -26,6 +26,15 @@ TransformOptions transform_of(const ImageOptions& options, std::int64_t default_
   return out;
 }
 
+Decoding decoding_of(const DecodedImageOptions& options) {
+  Decoding out{.turn = options.exif == "apply"};
+  if (options.background) {
+    auto& colour = out.background.emplace();
+    std::copy(options.background->begin(), options.background->end(), colour.begin());
+  }
+  return out;
+}
+
 data::Datasets image_splits(const std::map<data::Split, std::shared_ptr<PixelSource>>& sources,
                             std::vector<std::string> classes, const ImageOptions& options, std::int64_t default_size,
                             std::optional<double> cache_mb, const data::OpenContext& context) {

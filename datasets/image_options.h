@@ -16,6 +16,7 @@
 
 #include "core/base/fields.h"
 #include "datasets/datasets.h"
+#include "datasets/image.h"
 #include "datasets/pixel_source.h"
 #include "datasets/transform.h"
 
@@ -29,14 +30,25 @@ Fields<T>& require_path(Fields<T>& table) {
   });
 }
 
-/// For a kind that decodes images: T::cache_mb, MiB.
+/// For a kind that decodes images.
 template <class T>
-Fields<T>& add_cache_field(Fields<T>& table) {
-  return table.add("cache_mb", &T::cache_mb,
-                   "Memory per rank for decoded images in MiB; 0 decodes them again in each epoch. Unset: 512, or with "
-                   "shard_data = true on several ranks no limit.",
-                   {.min = 0, .max = 1e9});
+Fields<T>& add_decoding_fields(Fields<T>& table) {
+  using O = DecodedImageOptions;
+  return table
+      .add("exif", &O::exif,
+           "The orientation in the EXIF metadata of photos: \"ignore\", as torchvision and Pillow do unless they are "
+           "told, or \"apply\", which turns the image upright.",
+           {.choices = {"ignore", "apply"}})
+      .add("background", &O::background,
+           "The colour behind transparent pixels, as [red, green, blue] from 0 to 255, such as [255, 255, 255]. Unset: "
+           "transparency is ignored, as in Pillow's convert(\"RGB\").",
+           {.min = 0, .max = 255, .length = 3})
+      .add("cache_mb", &O::cache_mb,
+           "Memory per rank for decoded images in MiB; 0 decodes them again in each epoch. Unset: 512, or with "
+           "shard_data = true on several ranks no limit.",
+           {.min = 0, .max = 1e9});
 }
+Decoding decoding_of(const DecodedImageOptions& options);
 
 /// `default_size`: pixels per side if image_size is unset; unset for a kind that never resizes its images. `usual`: the
 /// normalisation if neither the user nor weights have one.
@@ -148,6 +160,7 @@ std::string preprocessor_config(const ImageOptions& options, const nn::ImageSize
 /// @throws DataError for a folder that cannot be read or has no image; ConfigError, CheckpointError as
 /// fill_normalisation()
 data::FileSamples open_image_files(ImageOptions& options, const Normalisation& usual, std::int64_t default_size,
-                                   const data::OpenContext& context, const std::vector<std::string>& paths);
+                                   const data::OpenContext& context, const std::vector<std::string>& paths,
+                                   const Decoding& decoding = {});
 
 }  // namespace trireme::datasets

@@ -20,7 +20,9 @@ class LeafSource : public PixelSource {
       : split_(split), count_(count), size_(size), seed_(seed) {}
   [[nodiscard]] std::int64_t size() const override { return count_; }
   [[nodiscard]] std::int64_t label(std::int64_t index) const override { return index % kLeafClasses; }
-  [[nodiscard]] at::Tensor load(std::int64_t index) const override { return draw_leaf(split_, index, size_, seed_); }
+  [[nodiscard]] DecodedImage load(std::int64_t index) const override {
+    return {draw_leaf(split_, index, size_, seed_)};
+  }
 
  private:
   data::Split split_;

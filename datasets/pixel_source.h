@@ -1,13 +1,13 @@
 // PixelSource: labelled images by index, before any transform: files of a folder, or generated leaves.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "core/data/dataset.h"
+#include "datasets/image.h"
 
 namespace trireme::datasets {
 
@@ -23,7 +23,10 @@ class PixelSource {
     return std::nullopt;
   }
   /// uint8 [H, W, channels]. @throws DataError that names the file.
-  [[nodiscard]] virtual at::Tensor load(std::int64_t index) const = 0;
+  [[nodiscard]] virtual DecodedImage load(std::int64_t index) const = 0;
 };
+
+/// The samples of `of` with these numbers.
+std::shared_ptr<PixelSource> part_source(std::shared_ptr<PixelSource> of, std::vector<std::int64_t> numbers);
 
 }  // namespace trireme::datasets

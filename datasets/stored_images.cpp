@@ -12,14 +12,12 @@
 #include <filesystem>
 
 #include "core/base/error.h"
-#include "datasets/image.h"
 
 namespace trireme::datasets {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kCifarSide = 32, kCifarPlane = kCifarSide * kCifarSide;
 constexpr std::uint32_t kIdxLabels = 0x0801, kIdxImages = 0x0803;  ///< unsigned bytes with one and with three dims
 
 /// The whole file, decompressed if it is in gzip's format. @throws DataError
@@ -92,12 +90,12 @@ class StoredSource : public PixelSource {
   [[nodiscard]] std::int64_t label(std::int64_t index) const override {
     return images_.labels.at(static_cast<std::size_t>(index));
   }
-  [[nodiscard]] at::Tensor load(std::int64_t index) const override {
+  [[nodiscard]] DecodedImage load(std::int64_t index) const override {
     TRIREME_REQUIRE(index % step_ == first_,
                     "image {} is kept by another rank, because the data was opened with OpenContext::shard_data; set "
                     "LoadingOptions::shard_data too, so that the ranks exchange samples",
                     index);
-    return images_.pixels[index / step_];
+    return {images_.pixels[index / step_]};
   }
 
  private:
@@ -119,41 +117,24 @@ StoredImages read_mnist(const std::string& folder, const std::string& prefix) {
   std::copy(images.bytes.begin() + static_cast<std::ptrdiff_t>(images.begin), images.bytes.end(),
             out.pixels.mutable_data_ptr<unsigned char>());
   out.labels.assign(labels.bytes.begin() + static_cast<std::ptrdiff_t>(labels.begin), labels.bytes.end());
-  if (const auto bad = std::find_if(out.labels.begin(), out.labels.end(), [](auto label) { return label > 9; });
-      bad != out.labels.end())
-    throw DataError(fmt::format("{}: label {} of image {} is not 0 to 9", labels.path, *bad, bad - out.labels.begin()));
+  out.labels_file = labels.path;
   return out;
 }
 
-StoredImages read_cifar(const std::vector<std::string>& files, std::int64_t label_bytes, std::int64_t classes) {
-  const std::int64_t record = label_bytes + 3 * kCifarPlane;
-  std::vector<unsigned char> bytes;
-  StoredImages out;
-  for (const auto& file : files) {
-    const auto more = read_bytes(file);
-    if (more.empty() || static_cast<std::int64_t>(more.size()) % record != 0)
-      throw DataError(fmt::format("{}: {} bytes are no whole number of images of {} bytes; the file is damaged", file,
-                                  more.size(), record));
-    for (std::int64_t at = label_bytes - 1; at < static_cast<std::int64_t>(more.size()); at += record) {
-      const auto label = more[static_cast<std::size_t>(at)];
-      if (label >= classes)
-        throw DataError(fmt::format("{}: label {} of image {} is not 0 to {}", file, label, at / record, classes - 1));
-      out.labels.push_back(label);
-    }
-    bytes.insert(bytes.end(), more.begin(), more.end());
+void number_classes(StoredImages& images, const std::vector<std::int64_t>& numbers) {
+  for (std::size_t i = 0; i < images.labels.size(); ++i) {
+    const auto found = std::find(numbers.begin(), numbers.end(), images.labels[i]);
+    if (found == numbers.end())
+      throw DataError(fmt::format("{}: label {} of image {} is not {} to {}", images.labels_file, images.labels[i], i,
+                                  numbers.front(), numbers.back()));
+    images.labels[i] = found - numbers.begin();
   }
-  const auto images = static_cast<std::int64_t>(out.labels.size());
-  out.pixels = at::empty({images, kCifarSide, kCifarSide, 3}, at::kByte);
-  auto* to = out.pixels.mutable_data_ptr<unsigned char>();
-  for (std::int64_t i = 0; i < images; ++i)
-    for (std::int64_t pixel = 0; pixel < kCifarPlane; ++pixel)
-      for (std::int64_t channel = 0; channel < 3; ++channel)
-        *to++ = bytes[static_cast<std::size_t>(i * record + label_bytes + channel * kCifarPlane + pixel)];
-  return out;
 }
 
 StoredImages part_of(const StoredImages& images, std::int64_t begin, std::int64_t end) {
-  return {images.pixels.narrow(0, begin, end - begin), {images.labels.begin() + begin, images.labels.begin() + end}};
+  return {images.pixels.narrow(0, begin, end - begin),
+          {images.labels.begin() + begin, images.labels.begin() + end},
+          images.labels_file};
 }
 
 std::shared_ptr<PixelSource> stored_source(const StoredImages& images, std::int64_t first, std::int64_t step) {

@@ -1,4 +1,4 @@
-// Images of one size that are in memory as a whole, and the files of MNIST and CIFAR that hold them.
+// Images of one size that are in memory as a whole, and MNIST's files that hold them; cifar.h has CIFAR's.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,6 +16,13 @@ namespace trireme::datasets {
 struct StoredImages {
   at::Tensor pixels;                 ///< uint8 [N, H, W, C], contiguous
   std::vector<std::int64_t> labels;  ///< [N]
+  std::string labels_file{};         ///< for messages
+};
+
+/// What the files of a data set hold.
+struct StoredSplits {
+  StoredImages train, test;
+  std::vector<std::string> classes;  ///< names
 };
 
 /// MNIST's files: `folder`/{prefix}-images-idx3-ubyte and {prefix}-labels-idx1-ubyte, each as it is or with ".gz".
@@ -23,10 +30,8 @@ struct StoredImages {
 /// @throws DataError that names the file: it is missing, damaged or truncated, or the counts differ
 StoredImages read_mnist(const std::string& folder, const std::string& prefix);
 
-/// CIFAR's binary files, one after the other: `label_bytes` bytes a record, of which the last is the label, then 32 x
-/// 32 red, green and blue values. Krizhevsky, "Learning Multiple Layers of Features from Tiny Images", 2009.
-/// @throws DataError that names the file: it is missing, is no whole number of records, or has a label that is no class
-StoredImages read_cifar(const std::vector<std::string>& files, std::int64_t label_bytes, std::int64_t classes);
+/// Labels become classes: numbers[c] is class c. @throws DataError for another label
+void number_classes(StoredImages& images, const std::vector<std::int64_t>& numbers);
 
 /// The images [begin, end). @pre 0 <= begin <= end <= N
 StoredImages part_of(const StoredImages& images, std::int64_t begin, std::int64_t end);

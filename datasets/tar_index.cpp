@@ -62,7 +62,7 @@ class ShardBuilder {
     finish();
     if (shard_.images.empty())
       throw DataError(
-          fmt::format("{}: no sample in this shard: it needs members KEY.jpg (.jpeg, .png) and KEY.cls (or "
+          fmt::format("{}: no sample in this shard: it needs members KEY.jpg (or another image) and KEY.cls (or "
                       "KEY.json); remove it if it is empty",
                       shard_.path));
     return std::move(shard_);
@@ -79,7 +79,7 @@ class ShardBuilder {
       sample_ = {name.key, {}, {}, {}};
     }
     const auto& extension = name.extension;
-    if (extension == "jpg" || extension == "jpeg" || extension == "png") {
+    if (extension.find('.') == extension.npos && has_image_ending("x." + extension)) {
       if (sample_.image)
         refuse(fmt::format("has two images, {} and {}; keep one", text::printable(sample_.image->name),
                            text::printable(member.name)));

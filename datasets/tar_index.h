@@ -2,8 +2,8 @@
 // reads them almost sequentially.
 //
 // WebDataset's convention (Aizman, Maltby and Breuel, "High Performance I/O For Large Scale Deep Learning", 2019): the
-// members KEY.jpg (.jpeg, .png) and KEY.cls or KEY.json are one sample and adjacent. KEY ends at the first dot of the
-// file's name. KEY.cls holds the class's number as text, KEY.json an integer "label" or "cls"; KEY.cls goes first.
+// members KEY.jpg (or another image) and KEY.cls or KEY.json are one sample and adjacent. KEY ends at the first dot of
+// the file's name. KEY.cls holds the class's number as text, KEY.json an integer "label" or "cls"; KEY.cls goes first.
 // Hidden members (folder_entries.h) and those whose names begin with "__" are passed over, and so are keys without an
 // image, which are counted.
 #pragma once
@@ -57,6 +57,7 @@ std::vector<std::int64_t> shard_order(const std::vector<std::int64_t>& sizes, st
                                       std::int64_t epoch);
 
 /// Reads each image at its offset; a few shards stay open. `buffer`: for shard_order().
-std::shared_ptr<PixelSource> tar_source(std::vector<TarShard> shards, std::int64_t buffer);
+std::shared_ptr<PixelSource> tar_source(std::vector<TarShard> shards, std::int64_t buffer,
+                                        const Decoding& decoding = {});
 
 }  // namespace trireme::datasets

@@ -36,10 +36,9 @@ const std::string& shards_of(const TarShardOptions& options, data::Split split) 
 const Fields<TarShardOptions>& tar_fields() {
   using O = TarShardOptions;
   static const auto table = [] {
-    Fields<O> rows(
-        "data",
-        "Tar archives (shards) of images and labels as WebDataset writes them: members KEY.jpg (.jpeg, .png) "
-        "and KEY.cls, the number of the class, or KEY.json with an integer \"label\" or \"cls\".");
+    Fields<O> rows("data",
+                   "Tar archives (shards) of images and labels as WebDataset writes them: members KEY.jpg (or another "
+                   "image) and KEY.cls, the number of the class, or KEY.json with an integer \"label\" or \"cls\".");
     rows.with("name", "tar_shards");
     rows.add(
             "train", &O::train,
@@ -56,7 +55,7 @@ const Fields<TarShardOptions>& tar_fields() {
              "this many ones that come next. 1: only the shards' order is random.",
              {.min = 1, .max = kMostSamples});
     add_image_fields(rows, kTarPixels);
-    add_cache_field(rows);
+    add_decoding_fields(rows);
     return rows.rule([](const O& o, const CheckedSection& section) {
       for (const auto split : data::kSplits) {
         const auto& shards = shards_of(o, split);
@@ -126,9 +125,9 @@ std::vector<TarShard> open_shards(const std::string& pattern, data::Split split,
   std::int64_t without_image = 0;
   for (const auto& shard : *shards) without_image += shard.without_image;
   if (without_image > 0)
-    context.log.note("data: {} in the shards of the {} split without a .jpg, .jpeg or .png and {} ignored",
+    context.log.note("data: {} in the shards of the {} split without an image ({}) and {} ignored",
                      without_image == 1 ? "1 key is" : text::thousands(without_image) + " keys are",
-                     data::name_of(split), without_image == 1 ? "was" : "were");
+                     data::name_of(split), image_endings(), without_image == 1 ? "was" : "were");
   return *std::move(shards);
 }
 
@@ -164,7 +163,8 @@ data::Datasets open_tar_shards(TarShardOptions& options, const data::OpenContext
   check_tar_labels(splits, classes.size(), names_from);
   auto digest = digest_of_shards(splits.at(data::Split::train));
   std::map<data::Split, std::shared_ptr<PixelSource>> sources;
-  for (auto& [split, shards] : splits) sources[split] = tar_source(std::move(shards), options.shuffle_buffer);
+  for (auto& [split, shards] : splits)
+    sources[split] = tar_source(std::move(shards), options.shuffle_buffer, decoding_of(options));
   auto out = image_splits(sources, std::move(classes), options, kTarPixels, options.cache_mb, context);
   out.info.source = options.train;
   out.info.digest = std::move(digest);
@@ -176,7 +176,7 @@ data::Datasets open_tar_shards(TarShardOptions& options, const data::OpenContext
 data::DatasetFactory tar_shards(TarShardOptions options) {
   return {tar_fields(), std::move(options), open_tar_shards,
           [](TarShardOptions& own, const data::OpenContext& context, const std::vector<std::string>& paths) {
-            return open_image_files(own, kUsualNormalisation, kTarPixels, context, paths);
+            return open_image_files(own, kUsualNormalisation, kTarPixels, context, paths, decoding_of(own));
           }};
 }
 

@@ -37,7 +37,8 @@ class OpenShards {
 
 class TarSource : public PixelSource {
  public:
-  TarSource(std::vector<TarShard> shards, std::int64_t buffer) : shards_(std::move(shards)), buffer_(buffer) {
+  TarSource(std::vector<TarShard> shards, std::int64_t buffer, const Decoding& decoding)
+      : shards_(std::move(shards)), buffer_(buffer), decoding_(decoding) {
     for (const auto& shard : shards_) {
       sizes_.push_back(static_cast<std::int64_t>(shard.images.size()));
       ends_.push_back(sizes_.back() + size());
@@ -48,7 +49,7 @@ class TarSource : public PixelSource {
   [[nodiscard]] std::optional<std::vector<std::int64_t>> order(const data::Shuffle& shuffle) const override {
     return shard_order(sizes_, buffer_, shuffle.seed, shuffle.epoch);
   }
-  [[nodiscard]] at::Tensor load(std::int64_t index) const override {
+  [[nodiscard]] DecodedImage load(std::int64_t index) const override {
     const auto& [shard, image] = find(index);
     // The header comes with the image: it has the name for messages, and shows whether the archive was replaced.
     std::vector<char> bytes(static_cast<std::size_t>(kTarBlock) + image.bytes);
@@ -60,7 +61,7 @@ class TarSource : public PixelSource {
                       "this run; start again",
                       shard.path, image.offset));
     const auto* first = reinterpret_cast<const unsigned char*>(bytes.data()) + kTarBlock;
-    return decode_image({first, image.bytes}, fmt::format("{}: {}", shard.path, text::printable(*name)));
+    return decode_image({first, image.bytes}, fmt::format("{}: {}", shard.path, text::printable(*name)), decoding_);
   }
 
  private:
@@ -73,6 +74,7 @@ class TarSource : public PixelSource {
   std::vector<TarShard> shards_;
   std::vector<std::int64_t> sizes_, ends_;  ///< of each shard: its samples, and the index after its last one
   std::int64_t buffer_;
+  Decoding decoding_;
   mutable OpenShards open_;
 };
 
@@ -109,8 +111,8 @@ std::vector<std::int64_t> shard_order(const std::vector<std::int64_t>& sizes, st
   return order;
 }
 
-std::shared_ptr<PixelSource> tar_source(std::vector<TarShard> shards, std::int64_t buffer) {
-  return std::make_shared<TarSource>(std::move(shards), buffer);
+std::shared_ptr<PixelSource> tar_source(std::vector<TarShard> shards, std::int64_t buffer, const Decoding& decoding) {
+  return std::make_shared<TarSource>(std::move(shards), buffer, decoding);
 }
 
 }  // namespace trireme::datasets

@@ -10,6 +10,7 @@
 #include "core/base/text.h"
 #include "core/data/class_names.h"
 #include "datasets/datasets.h"
+#include "datasets/folder_entries.h"
 #include "datasets/image_options.h"
 #include "datasets/tensor_dataset.h"
 
@@ -85,7 +86,8 @@ nn::ImageSize size_in(const nn::DataSpec& spec) {
 }
 
 std::string file_of(const TensorsOptions& options, data::Split split) {
-  return (std::filesystem::path(options.path) / (std::string(data::name_of(split)) + ".safetensors")).string();
+  const auto usual = std::filesystem::path(options.path) / (std::string(data::name_of(split)) + ".safetensors");
+  return find_split(options.path, split, {".safetensors"}, "remove one").value_or(usual.string());
 }
 
 data::Datasets open_tensors(TensorsOptions& options, const data::OpenContext& context) {

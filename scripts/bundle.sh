@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes the relocatable archive of a build: the command, libraries, plugins, headers, CMake package and configurations,
-# with the shared libraries they need besides glibc and LibTorch (Open MPI's runtime and components, libjpeg, libpng,
-# libcsv, ICU).
+# with the shared libraries they need besides glibc and LibTorch (Open MPI's runtime and components, the image
+# libraries, libcsv, ICU).
 #   bundle.sh BUILD ARCHIVE.tar.zst [CMAKE]          called by: cmake --build build/release --target bundle
 #   bundle.sh --gpu BUILD ARCHIVE.tar.gz [CMAKE]     by the target gpu_bundle: with gpu_check.sh and its programs
 # Exit code 1: a library or program is missing, or the archive is larger than 50 MB, with --gpu than 20 MB.

@@ -26,7 +26,7 @@ venv=${TRIREME_VENV:-$HOME/.cache/trireme/venv}
 torch_spec=${TRIREME_TORCH_SPEC:-torch==2.11.0}
 nvcc_spec='cuda-toolkit[nvcc,crt,nvvm,cccl,cudart]==13.0.2'
 packages=(g++ cmake ninja-build ccache mold pkg-config python3 python3-venv libopenmpi-dev openmpi-bin
-  libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libjpeg-dev libpng-dev zlib1g-dev libcsv-dev libicu-dev
+  libtomlplusplus-dev libcli11-dev nlohmann-json3-dev libjpeg-dev libpng-dev libwebp-dev libtiff-dev libgif-dev zlib1g-dev libcsv-dev libicu-dev
   patchelf libjs-chart.js libgtest-dev libgmock-dev libbenchmark-dev)
 ! $fuzzer || packages+=(clang libclang-rt-dev)
 log=$root/build/set-up.log

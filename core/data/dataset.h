@@ -63,6 +63,8 @@ class Dataset {
   [[nodiscard]] virtual std::vector<std::int64_t> order(const Shuffle& shuffle) const;
   /// The indices of the samples that get() has found unreadable so far.
   [[nodiscard]] virtual std::vector<std::int64_t> skipped() const { return {}; }
+  /// The indices of the samples, of those read so far, whose image has an EXIF orientation that is not upright.
+  [[nodiscard]] virtual std::vector<std::int64_t> oriented() const { return {}; }
 };
 
 /// How collate_padded() fills up shorter samples.

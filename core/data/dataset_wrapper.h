@@ -31,6 +31,7 @@ class DatasetWrapper : public Dataset {
   [[nodiscard]] std::vector<nn::SampleTensor> combined_targets() const override { return of_->combined_targets(); }
   [[nodiscard]] std::vector<std::int64_t> order(const Shuffle& shuffle) const override { return of_->order(shuffle); }
   [[nodiscard]] std::vector<std::int64_t> skipped() const override { return of_->skipped(); }
+  [[nodiscard]] std::vector<std::int64_t> oriented() const override { return of_->oriented(); }
 
  protected:
   /// @pre not null

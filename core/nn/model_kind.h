@@ -36,6 +36,9 @@ class ModelKind {
   /// The config.json for resolved options: model_type, each row of fields() by its key there, hf_keys().written, and
   /// what write_others() adds.
   [[nodiscard]] nlohmann::json to_hf(const void* options) const;
+  /// Adds to a config.json how the images are prepared, for a library that looks for it there. `preprocessor`: the
+  /// content of the preprocessor_config.json beside it.
+  virtual void add_preparation(nlohmann::json& /*config*/, const nlohmann::json& /*preprocessor*/) const {}
   /// What the kind does with the keys of config.json that are in no row of fields().
   [[nodiscard]] virtual const HfKeys& hf_keys() const;
   /// Fills in the other options: an explicit key overrides the size preset, which overrides the default.

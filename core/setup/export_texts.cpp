@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files/files.h"
+#include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/base/tokenizer_file_names.h"
 #include "core/booster/precision.h"
@@ -164,6 +165,8 @@ std::map<std::string, std::string> model_texts(const RunSetup& setup, std::optio
   auto config = kept_config(setup.weights.config, written);
   const bool is_new = config.empty();
   config.update(written);
+  if (const auto found = texts.find(checkpoint::kPreprocessorConfig); found != texts.end())
+    kind->add_preparation(config, parse_json(found->second));
   if (const auto problem = config.find("problem_type");
       problem != config.end() && *problem != setup.task.kind.problem_type)
     config.erase(problem);

@@ -109,9 +109,8 @@ RunResult finish(RunContext& run, std::chrono::steady_clock::time_point begin, s
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   result.times = run.folder->times();
   if (result.times.begin > 0) result.times.end = unix_seconds();
-  const auto skipped = skipped_samples(setup.data, run.world);
-  result.skipped_samples = skipped.distinct;
-  result.skipped_by_rank = skipped.by_rank;
+  result.skipped = count_samples(setup.data, run.world, &data::Dataset::skipped);
+  result.oriented = count_samples(setup.data, run.world, &data::Dataset::oriented).distinct;
   const auto reports = comm::gather_text(run.world.group(), rank_report(run.boosted, run.world, local_samples).dump());
   auto summary = run_summary(result, run.booster, reports);
   for (const auto& callback : run.callbacks) callback->on_summary(run, summary);

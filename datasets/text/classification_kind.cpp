@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "datasets/datasets.h"
+#include "datasets/held_out.h"
 #include "datasets/text/labelled_texts.h"
 #include "datasets/text/split_files.h"
 #include "datasets/text/tokenizer_choice.h"
@@ -24,6 +25,7 @@ const Fields<TextClassificationOptions>& text_classification_fields() {
                    "(columns between tabs, as GLUE's files), .csv, or .jsonl (an object a line).");
     rows.with("name", "text_classification");
     add_split_fields(rows, "tables train, validation (or valid, val, dev) and, if there is one, test", "Table");
+    add_held_out_fields(rows, "texts");
     rows.add("text", &O::text, "Column of the text. Unset: sentence or text, whichever the files have.")
         .add("text_pair", &O::text_pair, "Column of the second text of a pair; empty: there is none.")
         .add("label", &O::label,
@@ -41,8 +43,12 @@ const Fields<TextClassificationOptions>& text_classification_fields() {
              "fp16 or bf16.",
              {.min = 1, .max = 1 << 20})
         .rule([](const O& o, const CheckedSection& section) {
-          if (o.path.empty() && o.validation.empty())
-            section.fail("validation", "is required without path: the table of the validation split");
+          if (o.path.empty() && o.validation.empty() && !o.validation_share)
+            section.fail("validation",
+                         "is required without path: the table of the validation split; or set validation_share, which "
+                         "takes it from the training texts");
+          if (!o.validation.empty() && o.validation_share)
+            section.fail("validation_share", "has no effect with data.validation; remove one of the two");
           if (o.max_tokens % o.pad_multiple != 0)
             section.fail("pad_multiple", fmt::format("does not divide max_tokens = {}, so that samples could become "
                                                      "longer than that",
@@ -69,10 +75,13 @@ std::map<data::Split, std::string> tables_of(const TextClassificationOptions& op
   const std::vector<std::string> endings{std::begin(kTableEndings), std::end(kTableEndings)};
   auto files = split_files(options, endings);
   for (const auto split : {data::Split::train, data::Split::validation})
-    if (!files.contains(split))
+    if (!files.contains(split) && !(split == data::Split::validation && options.validation_share))
       throw DataError(fmt::format("{}: has no table of the {} split: {}{}{}", options.path, data::name_of(split),
                                   data::name_of(split), text::join(endings, " or "),
-                                  split == data::Split::validation ? "; its name may also be valid, val or dev" : ""));
+                                  split == data::Split::validation
+                                      ? "; its name may also be valid, val or dev; or set data.validation_share, which "
+                                        "takes it from the training texts"
+                                      : ""));
   return files;
 }
 
@@ -86,6 +95,10 @@ data::Datasets open_text_classification(TextClassificationOptions& options, cons
                                 .pad_multiple = options.pad_multiple,
                                 .types = special.cls.has_value() || !options.text_pair.empty(),
                                 .length_buckets = options.length_buckets};
+  if (options.validation_share && files.contains(data::Split::validation))
+    config::fail(
+        context.section, "validation_share",
+        fmt::format("has no effect, because there is {}; remove one of the two", files.at(data::Split::validation)));
   data::Datasets out;
   for (const auto& [split, file] : files) {
     const auto labels = split == data::Split::test ? Labels::optional : Labels::required;
@@ -111,6 +124,17 @@ data::Datasets open_text_classification(TextClassificationOptions& options, cons
     number_labels(table, spec.class_names, files.at(data::Split::train));
     for (std::int64_t i = 0; i < table.tokens->sequences(); ++i)
       spec.longest = std::max(spec.longest, table.tokens->length(i));
+    if (split == data::Split::train && options.validation_share) {
+      auto held = hold_out(
+          table.tokens->sequences(), [&](std::int64_t i) { return table.labels[static_cast<std::size_t>(i)]; },
+          *options.validation_share, static_cast<std::uint64_t>(options.split_seed));
+      if (held.validation.empty())
+        throw DataError(fmt::format("{}: no class has two texts, so that none can be for validation", file));
+      out.validation = labelled_texts(table, how, spec, std::move(held.validation));
+      out.train = labelled_texts(std::move(table), how, spec, std::move(held.train));
+      out.info.digest += fmt::format(" without {} by {}", *options.validation_share, options.split_seed);
+      continue;
+    }
     out.of(split) = labelled_texts(std::move(table), how, spec);
   }
   auto& longest = out.info.spec.longest;

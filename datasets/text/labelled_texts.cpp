@@ -116,14 +116,18 @@ void check_not_blank(const TokenisedTable& table, const std::string& label, std:
 
 class LabelledTexts : public data::Dataset {
  public:
-  LabelledTexts(TokenisedTable table, const LabelledTextOptions& options, nn::DataSpec spec)
-      : table_(std::move(table)), options_(options), spec_(std::move(spec)) {}
-  [[nodiscard]] std::int64_t size() const override { return table_.tokens->sequences(); }
+  LabelledTexts(TokenisedTable table, const LabelledTextOptions& options, nn::DataSpec spec,
+                std::optional<std::vector<std::int64_t>> rows)
+      : table_(std::move(table)), options_(options), spec_(std::move(spec)), rows_(std::move(rows)) {}
+  [[nodiscard]] std::int64_t size() const override {
+    return rows_ ? static_cast<std::int64_t>(rows_->size()) : table_.tokens->sequences();
+  }
   std::optional<data::Sample> get(std::int64_t index, std::int64_t /*epoch*/, bool /*augment*/) override {
-    const auto at = static_cast<std::size_t>(index);
-    const auto length = table_.tokens->length(index);
+    const auto row = row_of(index);
+    const auto at = static_cast<std::size_t>(row);
+    const auto length = table_.tokens->length(row);
     auto ids = at::empty({length}, at::kLong);
-    table_.tokens->read(table_.tokens->begin(index),
+    table_.tokens->read(table_.tokens->begin(row),
                         {ids.mutable_data_ptr<std::int64_t>(), static_cast<std::size_t>(length)});
     data::Sample sample{{{"input_ids", ids}, {"attention_mask", at::ones({length}, at::kLong)}},
                         data::class_label(table_.labels[at])};
@@ -144,13 +148,19 @@ class LabelledTexts : public data::Dataset {
   [[nodiscard]] std::vector<std::int64_t> order(const data::Shuffle& shuffle) const override {
     auto shuffled = Dataset::order(shuffle);
     if (!options_.length_buckets) return shuffled;
-    return order_in_buckets(std::move(shuffled), shuffle, [&](std::int64_t i) { return table_.tokens->length(i); });
+    return order_in_buckets(std::move(shuffled), shuffle,
+                            [&](std::int64_t i) { return table_.tokens->length(row_of(i)); });
   }
 
  private:
+  [[nodiscard]] std::int64_t row_of(std::int64_t index) const {
+    return rows_ ? rows_->at(static_cast<std::size_t>(index)) : index;
+  }
+
   TokenisedTable table_;
   LabelledTextOptions options_;
   nn::DataSpec spec_;
+  std::optional<std::vector<std::int64_t>> rows_;
 };
 
 }  // namespace
@@ -240,8 +250,8 @@ std::vector<std::int64_t> order_in_buckets(std::vector<std::int64_t> shuffled, c
 }
 
 std::shared_ptr<data::Dataset> labelled_texts(TokenisedTable table, const LabelledTextOptions& options,
-                                              nn::DataSpec spec) {
-  return std::make_shared<LabelledTexts>(std::move(table), options, std::move(spec));
+                                              nn::DataSpec spec, std::optional<std::vector<std::int64_t>> rows) {
+  return std::make_shared<LabelledTexts>(std::move(table), options, std::move(spec), std::move(rows));
 }
 
 }  // namespace trireme::datasets

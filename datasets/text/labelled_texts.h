@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -64,8 +65,9 @@ struct LabelledTextOptions {
 };
 
 /// Samples: input_ids, attention_mask and, if wanted, token_type_ids int64 [T]; labels int64 [].
-/// @pre number_labels(table)
+/// `rows`: those of the table that are samples; unset: all. @pre number_labels(table)
 std::shared_ptr<data::Dataset> labelled_texts(TokenisedTable table, const LabelledTextOptions& options,
-                                              nn::DataSpec spec);
+                                              nn::DataSpec spec,
+                                              std::optional<std::vector<std::int64_t>> rows = std::nullopt);
 
 }  // namespace trireme::datasets

@@ -9,16 +9,6 @@
 #include "datasets/text/table_reader.h"
 
 namespace trireme::datasets {
-namespace {
-
-/// The names that data sets give to the files of a split.
-std::vector<std::string> usual_names(data::Split split) {
-  if (split == data::Split::validation) return {"validation", "valid", "val", "dev"};
-  return {data::name_of(split)};
-}
-
-}  // namespace
-
 const std::string& source_of(const SplitOptions& options) {
   return options.path.empty() ? options.train : options.path;
 }
@@ -37,18 +27,10 @@ std::map<data::Split, std::string> split_files(const SplitOptions& options, cons
   if (!fs::is_directory(options.path, error))
     throw DataError(fmt::format("{}: {}; data.path names a folder, data.train a file", options.path,
                                 fs::exists(options.path, error) ? "not a folder" : "no such folder"));
-  for (const auto split : data::kSplits) {
-    std::vector<std::string> found;
-    for (const auto& name : usual_names(split))
-      for (const auto& ending : endings)
-        if (fs::exists(fs::path(options.path) / (name + ending), error)) found.push_back(name + ending);
-    if (found.size() > 1)
-      throw DataError(
-          fmt::format("{}: has {}, which mean the same split; name the one to use with data.train, "
-                      "data.validation and data.test",
-                      options.path, text::join(found, " and ")));
-    if (!found.empty()) out[split] = (fs::path(options.path) / found.front()).string();
-  }
+  for (const auto split : data::kSplits)
+    if (auto found = find_split(options.path, split, endings,
+                                "name the one to use with data.train, data.validation and data.test"))
+      out[split] = *std::move(found);
   return out;
 }
 
@@ -60,7 +42,7 @@ void check_only_texts(const std::string& folder) {
           "{}: has {}, a table; data.name = \"text_classification\" reads tables, \"text\" reads .txt and .jsonl",
           folder, name));
     for (const auto split : data::kSplits)
-      for (const auto& usual : usual_names(split))
+      for (const auto& usual : split_names(split))
         if (name.starts_with(usual) && name.size() > usual.size() &&
             std::isalnum(static_cast<unsigned char>(name[usual.size()])) == 0)
           throw DataError(fmt::format(

@@ -50,6 +50,7 @@ class Kind : public nn::ModelKindOf<Options> {
   void resolve_for(Options& options, const nn::DataSpec& data) const override;
   void read_from(Options& options, const nn::HfConfig& config) const override;
   void write_to(const Options& options, nlohmann::json& config) const override;
+  void add_preparation(nlohmann::json& config, const nlohmann::json& preprocessor) const override;
   [[nodiscard]] std::unique_ptr<nn::Model> make_model(const Options& options) const override;
 };
 

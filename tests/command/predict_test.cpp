@@ -188,7 +188,8 @@ TEST(Predict, Refuses) {
   const auto& run = made_once<RunOnLeaves>();
   const auto empty = run.folder.path() + "/empty";
   fs::create_directories(empty);
-  expect_only_refusal(predict({run.dir(), empty}), 3, empty + ": no image (.jpg, .jpeg, .png) in this folder");
+  expect_only_refusal(predict({run.dir(), empty}), 3,
+                      empty + ": no image (.jpg, .jpeg, .png, .webp, .bmp, .gif, .tif, .tiff) in this folder");
   expect_only_refusal(predict({run.dir(), empty, "--set", "data.name=tensors", "--set", "data.path=" + empty}), 2,
                       "the samples of \"tensors\" are not read from single files");
   for (const char* ranks : {"1", "2"})  // the first one writes it

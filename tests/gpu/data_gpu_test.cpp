@@ -23,14 +23,14 @@ class NoisePictures : public datasets::PixelSource {
  public:
   [[nodiscard]] std::int64_t size() const override { return kPictures; }
   [[nodiscard]] std::int64_t label(std::int64_t index) const override { return index % 7; }
-  [[nodiscard]] at::Tensor load(std::int64_t index) const override {
+  [[nodiscard]] datasets::DecodedImage load(std::int64_t index) const override {
     if (index % 9 == 4) throw DataError("unreadable");
     auto image = at::empty({30, 24, 3}, at::kByte);
     auto* bytes = image.mutable_data_ptr<std::uint8_t>();
     const auto key = random::mix(9, static_cast<std::uint64_t>(index));
     for (std::int64_t i = 0; i < image.numel(); ++i)
       bytes[i] = static_cast<std::uint8_t>(256 * random::uniform(key, static_cast<std::uint64_t>(i)));
-    return image;
+    return {image};
   }
 };
 

@@ -36,7 +36,7 @@ moved/bin/trireme plot run
 moved/bin/trireme verify moved/share/trireme/configs/leaves_vit.toml --layouts 'dp=1; dp=2' --set data.images=60 | tee verified.txt
 grep -q 'same' verified.txt
 [ -f moved/docs/errors.md ] && [ -d moved/examples/own_loop ] || { echo "no documents"; exit 1; }
-for package in libopenmpi3 openmpi-bin libjpeg62-turbo libpng16-16 libcsv3 libicu72 libpmix2 libhwloc15 libcli11-dev libjs-chart.js; do
+for package in libopenmpi3 openmpi-bin libjpeg62-turbo libpng16-16 libwebp7 libtiff6 libgif7 libcsv3 libicu72 libpmix2 libhwloc15 libcli11-dev libjs-chart.js; do
   [ -s "moved/share/doc/third_party/$package/copyright" ] || { echo "no licence of $package"; exit 1; }
 done
 [ ! -e moved/libexec/trireme/tests ] && [ ! -e moved/share/trireme/gpu_check.sh ] || { echo "programs of the GPU check are in the bundle"; exit 1; }

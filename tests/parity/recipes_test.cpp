@@ -36,14 +36,14 @@ class NoiseSource : public datasets::PixelSource {
   explicit NoiseSource(std::set<std::int64_t> unreadable) : unreadable_(std::move(unreadable)) {}
   [[nodiscard]] std::int64_t size() const override { return kImages; }
   [[nodiscard]] std::int64_t label(std::int64_t index) const override { return index * 3 % kLabels; }
-  [[nodiscard]] at::Tensor load(std::int64_t index) const override {
+  [[nodiscard]] datasets::DecodedImage load(std::int64_t index) const override {
     if (unreadable_.contains(index)) throw DataError("unreadable");
     auto image = at::empty({16, 20, 3}, at::kByte);
     auto* bytes = image.mutable_data_ptr<std::uint8_t>();
     const auto key = random::mix(5, static_cast<std::uint64_t>(index));
     for (std::int64_t i = 0; i < image.numel(); ++i)
       bytes[i] = static_cast<std::uint8_t>(256 * random::uniform(key, static_cast<std::uint64_t>(i)));
-    return image;
+    return {image};
   }
 
  private:

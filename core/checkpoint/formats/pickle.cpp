@@ -325,10 +325,11 @@ class PickleMachine {
       case PickleOpCode::NEWOBJ:
         call(pop(PickleKind::sequence));
         return true;
-      case PickleOpCode::BUILD:  // sets attributes, such as a state dict's _metadata: no tensors
-        static_cast<void>(pop());
-        static_cast<void>(top());
+      case PickleOpCode::BUILD: {  // sets attributes, such as a state dict's _metadata, which is not kept
+        const auto* state = pop();
+        if (top()->kind == PickleKind::object) top()->items.push_back(state);
         return true;
+      }
       case PickleOpCode::BINPERSID:
         push({.kind = PickleKind::persistent, .items = {pop()}});
         return true;

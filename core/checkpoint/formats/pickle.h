@@ -27,7 +27,7 @@ enum class PickleKind {
   sequence,    ///< a tuple or list; its elements are `items`
   dict,        ///< `items` are key, value, key, value, ...
   global,      ///< a class or function; `text` is "module.name", of long ones the beginnings
-  object,      ///< what calling `text` makes; `items` is one sequence: the arguments. Its attributes are not kept
+  object,      ///< what calling `text` makes; `items` are the sequence of arguments and, if it has one, its state
   persistent,  ///< an object that is stored elsewhere; `items` is one value: its id
 };
 

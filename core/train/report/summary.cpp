@@ -46,12 +46,13 @@ nlohmann::json rank_report(Boosted& run, const comm::World& world, std::int64_t 
           {"comm", comm}};
 }
 
-AllSkippedSamples skipped_samples(const data::Datasets& data, const comm::World& world) {
+AllSampleCounts count_samples(const data::Datasets& data, const comm::World& world,
+                              std::vector<std::int64_t> (data::Dataset::*found)() const) {
   nlohmann::json mine = nlohmann::json::object();
   for (const auto& [name, split] :
        {std::pair{"train", data.train}, std::pair{"validation", data.validation}, std::pair{"test", data.test}})
-    if (split) mine[name] = split->skipped();
-  AllSkippedSamples out;
+    if (split) mine[name] = (*split.*found)();
+  AllSampleCounts out;
   std::map<std::string, std::set<std::int64_t>> all;
   for (const auto& text : comm::gather_text(world.group(), mine.dump())) {
     auto& of_rank = out.by_rank.emplace_back();
@@ -90,7 +91,7 @@ nlohmann::json summary_of(const Evaluated& of, const std::optional<EvalResult>& 
 }
 
 /// "skipped   rank 0: 2 in train, 1 in test; rank 3: 1 in train"; "" when no rank skipped a sample.
-std::string skipped_line(const std::vector<SkippedSamples>& by_rank) {
+std::string skipped_line(const std::vector<SampleCounts>& by_rank) {
   std::vector<std::string> ranks;
   for (std::size_t rank = 0; rank < by_rank.size(); ++rank) {
     std::vector<std::string> splits;
@@ -98,6 +99,15 @@ std::string skipped_line(const std::vector<SkippedSamples>& by_rank) {
     if (!splits.empty()) ranks.push_back(fmt::format("rank {}: {}", rank, fmt::join(splits, ", ")));
   }
   return ranks.empty() ? "" : fmt::format("skipped   {}", fmt::join(ranks, "; "));
+}
+
+/// "exif      images that say they are turned or mirrored: 12 in train, 3 in validation (data.exif)"; "" for none.
+std::string oriented_line(const SampleCounts& oriented) {
+  std::vector<std::string> splits;
+  for (const auto& [split, count] : oriented) splits.push_back(fmt::format("{} in {}", count, split));
+  return splits.empty() ? ""
+                        : fmt::format("exif      images that say they are turned or mirrored: {} (data.exif)",
+                                      fmt::join(splits, ", "));
 }
 
 std::vector<std::string> weights_lines(const RunResult& o) {
@@ -125,10 +135,11 @@ std::vector<std::string> closing_lines(const RunResult& o) {
     done += fmt::format(", {} skipped because a gradient was not finite", text::quantity(o.state.skipped, "step"));
   if (const auto left_out = o.state.numbers.left_out.size(); left_out > 0)
     done += fmt::format(", {} {} left out", left_out, left_out == 1 ? "batch" : "batches");
-  for (const auto& [split, count] : o.skipped_samples)
+  for (const auto& [split, count] : o.skipped.distinct)
     done += fmt::format(", {} unreadable in {} skipped", count, split);
   std::vector<std::string> lines{done};
-  if (auto skipped = skipped_line(o.skipped_by_rank); !skipped.empty()) lines.push_back(std::move(skipped));
+  for (auto line : {skipped_line(o.skipped.by_rank), oriented_line(o.oriented)})
+    if (!line.empty()) lines.push_back(std::move(line));
   if (const auto times = o.times.text(); !times.empty()) lines.push_back("goodput   " + times);
   for (auto& line : weights_lines(o)) lines.push_back(std::move(line));
   return lines;
@@ -139,8 +150,8 @@ nlohmann::json run_summary(const RunResult& result, Booster& booster, const std:
   const auto& world = booster.mesh().world();
   auto ranks = nlohmann::json::array();
   for (const auto& report : rank_reports) ranks.push_back(parse_json(report));
-  for (std::size_t rank = 0; rank < ranks.size() && rank < result.skipped_by_rank.size(); ++rank)
-    ranks[rank]["skipped_samples"] = result.skipped_by_rank[rank];
+  for (std::size_t rank = 0; rank < ranks.size() && rank < result.skipped.by_rank.size(); ++rank)
+    ranks[rank]["skipped_samples"] = result.skipped.by_rank[rank];
   nlohmann::json out{
       {"final", summary_of(state.last, result.test)},
       {"best", summary_of(state.best, result.best_is_last() ? result.test : result.best_test)},
@@ -151,7 +162,8 @@ nlohmann::json run_summary(const RunResult& result, Booster& booster, const std:
       {"resumed_at_step", result.resumed_at},
       {"skipped_steps", state.skipped},
       {"left_out_steps", state.numbers.left_out},
-      {"skipped_samples", result.skipped_samples},
+      {"skipped_samples", result.skipped.distinct},
+      {"oriented_images", result.oriented},
       {"seconds", result.seconds},
       {"times", to_json(result.times)},
       {"versions", {{"trireme", TRIREME_VERSION}, {"torch", TORCH_VERSION}, {"transport", world.transport()}}},

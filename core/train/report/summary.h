@@ -17,14 +17,15 @@
 
 namespace trireme::train {
 
-/// The number of samples of each split that could not be read, such as {"train", 2}. Splits without any are left out.
-using SkippedSamples = std::map<std::string, std::size_t>;
-struct AllSkippedSamples {
-  SkippedSamples distinct;              ///< over all ranks, each sample counted once
-  std::vector<SkippedSamples> by_rank;  ///< those that each rank met; epochs give a sample to different ranks
+/// A number of samples of each split, such as {"train", 2}. Splits without any are left out.
+using SampleCounts = std::map<std::string, std::size_t>;
+struct AllSampleCounts {
+  SampleCounts distinct;              ///< over all ranks, each sample counted once
+  std::vector<SampleCounts> by_rank;  ///< those that each rank met; epochs give a sample to different ranks
 };
-/// Complete on rank 0, and empty on the others. Collective.
-AllSkippedSamples skipped_samples(const data::Datasets& data, const comm::World& world);
+/// Counts the samples whose indices `found` returns. Complete on rank 0, and empty on the others. Collective.
+AllSampleCounts count_samples(const data::Datasets& data, const comm::World& world,
+                              std::vector<std::int64_t> (data::Dataset::*found)() const);
 /// This rank's {rank, parameter_bytes, peak_gathered_bytes, gradient_bytes, optimizer_bytes, optimizer_host_bytes,
 /// peak_tensor_bytes, peak_rss_bytes, samples, comm}.
 nlohmann::json rank_report(Boosted& run, const comm::World& world, std::int64_t samples);
@@ -43,8 +44,8 @@ struct RunResult {
   std::string stopped_by{};               ///< the key that stopped the run before its last epoch, or ""
   /// It reached its last step, or early stopping ended it. Otherwise the same command goes on.
   [[nodiscard]] bool is_finished() const { return ends_training(stopped_by); }
-  SkippedSamples skipped_samples{};
-  std::vector<SkippedSamples> skipped_by_rank{};
+  AllSampleCounts skipped{};            ///< unreadable samples
+  SampleCounts oriented{};              ///< images with an EXIF orientation
   std::optional<double> flops_per_s{};  ///< mean of the training steps, over all ranks (core/train/report/flop_rate.h)
   std::optional<double> peak_flops{};   ///< the peak of all ranks' devices in FLOP/s
   [[nodiscard]] std::optional<double> mfu() const {
@@ -54,8 +55,8 @@ struct RunResult {
   /// Whether the last weights are those of the best evaluation.
   [[nodiscard]] bool best_is_last() const { return state.best.step == state.at.global_step; }
 };
-/// The last lines on the screen: the time, the samples that each rank skipped, then the exported weights with their
-/// metric.
+/// The last lines on the screen: the time, the samples that each rank skipped, the images that EXIF calls turned, then
+/// the exported weights with their metric.
 std::vector<std::string> closing_lines(const RunResult& result);
 nlohmann::json run_summary(const RunResult& result, Booster& booster, const std::vector<std::string>& rank_reports);
 

@@ -122,9 +122,9 @@ TEST_F(FolderIndexTest, ASourceReadsTheFilesOfItsSplit) {
   datasets::write_png(set("validation/c/000007.JPEG"), image);
   const auto source = datasets::folder_source(open().index, Split::validation, set());
   EXPECT_EQ(source->size(), 400);
-  EXPECT_TRUE(at::equal(source->load(257), image));
+  EXPECT_TRUE(at::equal(source->load(257).pixels, image));
   EXPECT_EQ(source->label(257), 2);
-  EXPECT_NE(message_of([&] { source->load(399); }).find("validation/c/000149.JPEG: neither JPEG nor PNG"),
+  EXPECT_NE(message_of([&] { source->load(399); }).find("validation/c/000149.JPEG: no image, by its first bytes"),
             std::string::npos);
 }
 
@@ -164,7 +164,9 @@ TEST_F(FolderIndexTest, AChangeOfAnyFolderIsNoticed) {
   age_folders();
   open();
   fs::remove_all(set("validation"));
-  EXPECT_NE(message_of([&] { open(); }).find("the validation split is missing"), std::string::npos);
+  EXPECT_EQ(open().index->size(Split::validation), 0);
+  fs::remove_all(set("train"));
+  EXPECT_NE(message_of([&] { open(); }).find("the train split is missing"), std::string::npos);
 }
 
 TEST_F(FolderIndexTest, AFolderThatHasJustChangedIsNotCached) {
@@ -224,7 +226,8 @@ TEST_F(FolderIndexTest, ACacheThatCannotBeWrittenIsANote) {
   std::fclose(lines);
   const auto run = fmt::format(
       "data: the list of files of {0} cannot be written to the user's cache folder; each run lists them again\n"
-      "data: 1 file under {0} is not .jpg, .jpeg or .png and was ignored\n"
+      "data: 1 file under {0} is no image by its name (.jpg, .jpeg, .png, .webp, .bmp, .gif, .tif, .tiff) and was "
+      "ignored\n"
       "data: the validation split has no image of class \"b\"\n",
       set());
   EXPECT_EQ(text, run + run);

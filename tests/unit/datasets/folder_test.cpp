@@ -5,11 +5,15 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "core/data/datasets.h"
 #include "core/data/loader.h"
+#include "datasets/held_out.h"
 #include "datasets/image.h"
 #include "datasets/transform.h"
 
@@ -106,6 +110,91 @@ TEST(ImageFolder, IsListedByOneRankPerHost) {
   EXPECT_THROW(open_set(options, 1, Log(1), {.launch = other_run}), DataError);
 }
 
+TEST(ImageFolder, TheValidationSplitHasSeveralNames) {
+  for (const auto* name : {"valid", "val", "dev"}) {
+    const Folder folder;
+    put_all(folder);
+    fs::rename(folder.path("validation"), folder.path(name));
+    EXPECT_EQ(open_set(options_for(folder.path()), 1, Log(1)).validation->size(), 2) << name;
+  }
+}
+
+TEST(HeldOut, TakesTheSameShareOfEachClass) {
+  const auto label = [](std::int64_t i) { return i < 90 ? 0 : i < 110 ? 1 : i < 112 ? 2 : 3; };  // 90, 20, 2 and 1
+  const auto held = datasets::hold_out(113, label, 0.1, 5);
+  std::array<std::int64_t, 4> counts{};
+  for (const auto i : held.validation) ++counts[static_cast<std::size_t>(label(i))];
+  EXPECT_EQ(counts, (std::array<std::int64_t, 4>{9, 2, 1, 0}));
+  auto all = held.train;
+  all.insert(all.end(), held.validation.begin(), held.validation.end());
+  EXPECT_TRUE(std::is_sorted(held.train.begin(), held.train.end()));
+  std::sort(all.begin(), all.end());
+  for (std::int64_t i = 0; i < 113; ++i) ASSERT_EQ(all.at(static_cast<std::size_t>(i)), i);
+  EXPECT_EQ(datasets::hold_out(113, label, 0.1, 5).validation, held.validation);
+  EXPECT_NE(datasets::hold_out(113, label, 0.1, 6).validation, held.validation);
+  EXPECT_EQ(datasets::hold_out(113, label, 0.999, 5).train.size(), 4U) << "no class is without a sample to train on";
+}
+
+TEST(ImageFolder, TakesAValidationSplitFromTheTrainingImages) {
+  const Folder folder;
+  for (int i = 0; i < 30; ++i)
+    put(folder, fmt::format("train/{}/{:02}.png", i % 3 == 0 ? "a" : "b", i), static_cast<unsigned char>(i));
+  auto options = options_for(folder.path());
+  options.validation_share = 0.2;
+  options.split_seed = 3;
+  const auto sets = open_set(options, 1, Log(1)), again = open_set(options, 2, Log(1));
+  ASSERT_EQ(sets.train->size(), 24);
+  ASSERT_EQ(sets.validation->size(), 6);
+  EXPECT_EQ(sets.info.digest, again.info.digest) << "the run's seed does not matter";
+  std::set<int> seen;
+  std::int64_t of_a = 0;
+  for (const auto& set : {sets.train, sets.validation})
+    for (std::int64_t i = 0; i < set->size(); ++i) {
+      const auto sample = set->get(i, 0, false).value();
+      const auto red = red_of(sample);
+      seen.insert(red);
+      EXPECT_EQ(label_of(sample), red % 3 == 0 ? 0 : 1);
+      of_a += set == sets.validation && red % 3 == 0;
+    }
+  EXPECT_EQ(seen.size(), 30U);
+  EXPECT_EQ(of_a, 2);
+  options.split_seed = 4;
+  EXPECT_NE(open_set(options, 1, Log(1)).info.digest, sets.info.digest);
+  options.validation_share.reset();
+  EXPECT_EQ(testing_tools::message_of<ConfigError>([&] { open_set(options, 1, Log(1)); }),
+            "data.split_seed = 4: has no effect without validation_share; remove it, or set that");
+  put(folder, "validation/a/x.png", 1);
+  put(folder, "validation/b/x.png", 1);
+  options.validation_share = 0.2;
+  EXPECT_EQ(
+      testing_tools::message_of<ConfigError>([&] { open_set(options, 1, Log(1)); }),
+      "validation_share: has no effect, because " + folder.path() + " has a validation split; remove one of the two");
+}
+
+// data.exif and data.background reach the decoder, and what has an orientation is counted.
+TEST(ImageFolder, DecodesAsItsKeysSay) {
+  const Folder folder;
+  const fs::path formats(TRIREME_SOURCE_DIR "/tests/golden/formats");
+  for (const auto* split : {"train", "validation"}) {
+    fs::create_directories(folder.path(std::string(split) + "/a"));
+    fs::copy_file(formats / "held_6.jpg", folder.path(std::string(split) + "/a/1.jpg"));
+    fs::copy_file(formats / "alpha_lossless.webp", folder.path(std::string(split) + "/a/2.WEBP"));
+  }
+  auto options = options_for(folder.path());
+  options.cache_mb = 0;
+  const auto usual = open_set(options, 1, Log(1));
+  options.exif = "apply";
+  options.background = {{255, 0, 0}};
+  const auto changed = open_set(options, 1, Log(1));
+  for (std::int64_t i = 0; i < 2; ++i)
+    EXPECT_FALSE(
+        at::equal(usual.train->get(i, 0, false)->inputs.front(), changed.train->get(i, 0, false)->inputs.front()));
+  for (const auto& sets : {usual, changed}) {
+    EXPECT_EQ(sets.train->oriented(), std::vector<std::int64_t>{0});
+    EXPECT_TRUE(sets.validation->oriented().empty()) << "none was read";
+  }
+}
+
 TEST(ImageFolder, SaysWhatIsWrong) {
   const struct {
     const char* what;
@@ -115,7 +204,8 @@ TEST(ImageFolder, SaysWhatIsWrong) {
       {"a missing train split", [](const Folder& f) { fs::remove_all(f.path("train")); },
        "/train: the train split is missing; create it, with one subfolder of images per class"},
       {"a missing validation split", [](const Folder& f) { fs::remove_all(f.path("validation")); },
-       "/validation: the validation split is missing; create it, with one subfolder of images per class"},
+       "/validation: the validation split is missing; create it, with one subfolder of images per class, or set "
+       "data.validation_share, such as 0.1, to take it from the training images"},
       {"a file for a split",
        [](const Folder& f) {
          fs::remove_all(f.path("train"));
@@ -125,9 +215,11 @@ TEST(ImageFolder, SaysWhatIsWrong) {
       {"a class whose name is no text", [](const Folder& f) { put(f, "train/caf\xE9/x.png", 1); },
        "/train/caf\\xE9: this class folder's name is not UTF-8; rename it"},
       {"an empty class", [](const Folder& f) { fs::create_directories(f.path("train/c")); },
-       "/train/c: no image (.jpg, .jpeg, .png) in this class folder; add some or remove the folder"},
+       "/train/c: no image (.jpg, .jpeg, .png, .webp, .bmp, .gif, .tif, .tiff) in this class folder; add some or "
+       "remove the folder"},
       {"an empty validation class", [](const Folder& f) { fs::remove(f.path("validation/b/v.png")); },
-       "/validation/b: no image (.jpg, .jpeg, .png) in this class folder; add some or remove the folder"},
+       "/validation/b: no image (.jpg, .jpeg, .png, .webp, .bmp, .gif, .tif, .tiff) in this class folder; add some or "
+       "remove the folder"},
       {"a split without classes", [](const Folder& f) { fs::create_directories(f.path("test")); },
        "/test: no class folder in this split; expected {}/test/<class>/*.jpg"},
       {"a class that train lacks", [](const Folder& f) { put(f, "validation/zebra/v.png", 1); },
@@ -137,7 +229,7 @@ TEST(ImageFolder, SaysWhatIsWrong) {
       {"a folder in a class", [](const Folder& f) { put(f, "train/a/more/x.png", 1); },
        "/train/a/more: a folder in a class folder; move its images into {}/train/a, or remove it"},
       {"both names of a split", [](const Folder& f) { fs::create_directories(f.path("val")); },
-       ": has both val and validation, which mean the same split; remove one"},
+       ": has validation and val, which mean the same split; remove one"},
       {"no folder at all", [](const Folder& f) { fs::remove_all(f.path()); },
        ": no such folder; set data.path to a folder with train/ and validation/ in it"},
       {"a file for a folder",
@@ -255,7 +347,8 @@ TEST(ImageFolder, ABadSampleEndsTheRunOrIsSkippedAndCounted) {
   auto sets = open_set(options, 1, Log(1));
   EXPECT_EQ(message_of([&] { sets.train->get(0, 0, true); }),
             bad +
-                ": neither JPEG nor PNG, by its first bytes; repair or remove it, or set data.on_bad_sample = \"skip\" "
+                ": no image, by its first bytes: none of JPEG, PNG, WebP, BMP, GIF, TIFF; repair or remove it, or set "
+                "data.on_bad_sample = \"skip\" "
                 "to continue without it");
 
   std::FILE* lines = std::tmpfile();
@@ -269,8 +362,8 @@ TEST(ImageFolder, ABadSampleEndsTheRunOrIsSkippedAndCounted) {
   char text[512] = {};
   const auto length = std::fread(text, 1, sizeof text - 1, lines);
   std::fclose(lines);
-  EXPECT_EQ(std::string(text, length),
-            "warning: rank 2: a sample is skipped: " + bad + ": neither JPEG nor PNG, by its first bytes\n");
+  EXPECT_EQ(std::string(text, length), "warning: rank 2: a sample is skipped: " + bad +
+                                           ": no image, by its first bytes: none of JPEG, PNG, WebP, BMP, GIF, TIFF\n");
 
   // In a loader of two ranks, the next sample replaces the bad one on either rank.
   std::vector<std::int64_t> ids;

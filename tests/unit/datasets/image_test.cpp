@@ -75,17 +75,18 @@ TEST(Image, PngRoundTripIsExact) {
   const Folder folder;
   const auto image = ramp(13, 29);
   write_png(folder.path("a.jpg"), image);  // the bytes decide the format, not the name
-  EXPECT_TRUE(at::equal(decode_image(read_bytes(folder.path("a.jpg")), "a.jpg"), image));
+  EXPECT_TRUE(at::equal(decode_image(read_bytes(folder.path("a.jpg")), "a.jpg").pixels, image));
 }
 
 TEST(Image, JpegOfOneColourIsWithinOneLevel) {
-  const auto image = decode_image(jpeg(plain(20, 30, 200, 40, 90)), "x");
+  const auto image = decode_image(jpeg(plain(20, 30, 200, 40, 90)), "x").pixels;
   EXPECT_EQ(image.sizes(), (std::vector<std::int64_t>{20, 30, 3}));
   EXPECT_LE((image.to(at::kInt) - plain(20, 30, 200, 40, 90).to(at::kInt)).abs().max().item<int>(), 1);
   for (const auto& [across, down] : {std::pair{2, 1}, {2, 2}, {4, 1}, {4, 2}, {1, 2}})
-    EXPECT_TRUE(at::equal(decode_image(jpeg(plain(20, 30, 200, 40, 90), {.across = across, .down = down}), "x"), image))
+    EXPECT_TRUE(
+        at::equal(decode_image(jpeg(plain(20, 30, 200, 40, 90), {.across = across, .down = down}), "x").pixels, image))
         << across << " x " << down;
-  const auto grey = decode_image(jpeg(plain(20, 30, 77, 77, 77), {.grey = true}), "x");
+  const auto grey = decode_image(jpeg(plain(20, 30, 77, 77, 77), {.grey = true}), "x").pixels;
   EXPECT_EQ(grey.sizes(), (std::vector<std::int64_t>{20, 30, 3}));
   EXPECT_LE((grey.to(at::kInt) - 77).abs().max().item<int>(), 1);
 }
@@ -96,17 +97,17 @@ TEST(Image, ReadsWhatIsOddButWhole) {
   write_png(folder.path("a.png"), ramp(40, 40));
   auto png = read_bytes(folder.path("a.png"));
   png.resize(png.size() - 12);  // IEND
-  EXPECT_TRUE(at::equal(decode_image(png, "a.png"), ramp(40, 40)));
+  EXPECT_TRUE(at::equal(decode_image(png, "a.png").pixels, ramp(40, 40)));
 
   const auto good = jpeg(ramp(64, 64)), progressive = jpeg(ramp(64, 64), {.progressive = true});
-  const auto pixels = decode_image(good, "x");
-  EXPECT_TRUE(at::equal(decode_image(progressive, "x"), pixels));
+  const auto pixels = decode_image(good, "x").pixels;
+  EXPECT_TRUE(at::equal(decode_image(progressive, "x").pixels, pixels));
   auto zeros_in_header = good, zeros_before_end = progressive, revision = good;
   zeros_in_header.insert(zeros_in_header.begin() + 20, 4, 0);  // behind the 2 bytes of SOI and the 18 of JFIF's APP0
   zeros_before_end.insert(zeros_before_end.end() - 2, 200, 0);
   revision[11] = 9;  // of JFIF
   for (const auto& bytes : {zeros_in_header, zeros_before_end, revision})
-    EXPECT_TRUE(at::equal(decode_image(bytes, "x"), pixels));
+    EXPECT_TRUE(at::equal(decode_image(bytes, "x").pixels, pixels));
 }
 
 TEST(Image, RefusesDamage) {
@@ -123,8 +124,9 @@ TEST(Image, RefusesDamage) {
     return bytes;
   };
   EXPECT_EQ(refusal({}), "leaf.png: the file is empty");
-  EXPECT_EQ(refusal({'G', 'I', 'F', '8', '9', 'a'}), "leaf.png: neither JPEG nor PNG, by its first bytes");
-  EXPECT_EQ(refusal({0xFF}), "leaf.png: neither JPEG nor PNG, by its first bytes");
+  EXPECT_EQ(refusal({'%', 'P', 'D', 'F'}),
+            "leaf.png: no image, by its first bytes: none of JPEG, PNG, WebP, BMP, GIF, TIFF");
+  EXPECT_EQ(refusal({0xFF}), "leaf.png: no image, by its first bytes: none of JPEG, PNG, WebP, BMP, GIF, TIFF");
   EXPECT_NE(refusal(cut(jpg, 0.7)).find("leaf.png: damaged JPEG (Premature end of JPEG file"), std::string::npos)
       << refusal(cut(jpg, 0.7));
   EXPECT_NE(refusal(cut(jpg, 0.1)).find("leaf.png: not a JPEG that can be decoded"), std::string::npos);

@@ -22,7 +22,7 @@ int main(int count, char** arguments) {
     options.size = std::atoll(arguments[1]);
     std::ofstream out(arguments[2], std::ios::binary);
     for (int i = 3; i < count; ++i) {
-      const auto image = datasets::decode_image(datasets::read_bytes(arguments[i]), arguments[i]);
+      const auto image = datasets::decode_image(datasets::read_bytes(arguments[i]), arguments[i]).pixels;
       const auto values = datasets::Normalise(options.mean, options.std)(datasets::fit(image, options).unsqueeze(0))[0];
       out.write(static_cast<const char*>(values.const_data_ptr()), static_cast<std::streamsize>(values.nbytes()));
     }

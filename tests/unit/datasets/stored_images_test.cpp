@@ -51,6 +51,40 @@ std::string cifar_file(int n, int label_bytes, int classes) {
   return out;
 }
 
+/// As Python 2 pickled texts of less than 256 bytes, lists of them, and CIFAR's dictionaries.
+std::string py_text(const std::string& text) { return std::string("U") + static_cast<char>(text.size()) + text; }
+std::string py_list(const std::vector<std::string>& items) {
+  std::string out = "](";
+  for (const auto& item : items) out += item;
+  return out + "e";
+}
+std::string py_number(int value) { return std::string("K") + static_cast<char>(value); }
+std::string py_dict(const std::string& entries) { return "\x80\x02}q\x01(" + entries + "u."; }
+
+/// The images of cifar_file(), for Python.
+std::string cifar_pickle(int n, const std::string& labels_key, int classes) {
+  using namespace std::string_literals;
+  std::vector<std::string> labels, names;
+  std::string planes;
+  for (int i = 0; i < n; ++i) {
+    labels.push_back(py_number(i % classes));
+    names.push_back(py_text(fmt::format("image_{}.png", i)));
+    for (int channel = 0; channel < 3; ++channel) planes += std::string(32 * 32, static_cast<char>(i + channel));
+  }
+  std::string size;
+  for (int shift = 0; shift < 32; shift += 8) size += static_cast<char>(planes.size() >> shift & 0xff);
+  const auto array =
+      "cnumpy.core.multiarray\n_reconstruct\nq\x03"
+      "cnumpy\nndarray\nK\0\x85U\x01"
+      "b\x87R(K\x01"s +
+      py_number(n) +
+      "M\0\x0c\x86"
+      "cnumpy\ndtype\nU\x02u1K\0K\x01\x87R(K\x03U\x01|NNNJ"s +
+      std::string(4, '\xff') + "J" + std::string(4, '\xff') + "K\0tb\x89T"s + size + planes + "tb";
+  return py_dict(py_text("batch_label") + py_text("testing batch 1 of 1") + py_text(labels_key) + py_list(labels) +
+                 py_text("data") + array + py_text("filenames") + py_list(names));
+}
+
 std::string message_of(const std::function<void()>& what) {
   try {
     what();
@@ -196,6 +230,93 @@ TEST(Cifar, HasItsLabelsClassesAndColours) {
   EXPECT_EQ(data.info.spec.class_names.at(99), "class 99");
   write(hundred.path("test.bin"), cifar_file(7, 2, 100) + "x");
   EXPECT_NE(message_of([&] { open_source(datasets::cifar100(options), 1, Log()); }).find("no whole number of images"),
+            std::string::npos);
+}
+
+// The two published forms hold the same.
+TEST(Cifar, IsReadFromPicklesForPython) {
+  const Folder folder;
+  const auto binary = folder.path("binary"), python = folder.path("python");
+  std::vector<std::string> names;
+  std::string lines;
+  for (int i = 0; i < 100; ++i) {
+    names.push_back(py_text(fmt::format("class {}", i)));
+    lines += fmt::format("class {}\n", i);
+  }
+  fs::create_directories(binary);
+  fs::create_directories(python + "/cifar-100-python");
+  write(binary + "/train.bin", cifar_file(120, 2, 100));
+  write(binary + "/test.bin", cifar_file(7, 2, 100));
+  write(binary + "/fine_label_names.txt", lines);
+  write(python + "/cifar-100-python/train", cifar_pickle(120, "fine_labels", 100));
+  write(python + "/cifar-100-python/test", cifar_pickle(7, "fine_labels", 100));
+  write(python + "/cifar-100-python/meta", py_dict(py_text("fine_label_names") + py_list(names)));
+  StoredImageOptions options;
+  options.path = binary;
+  const auto want = open_source(datasets::cifar100(options), 1, Log());
+  options.path = python;
+  const auto got = open_source(datasets::cifar100(options), 1, Log());
+  EXPECT_EQ(got.info.spec.class_names, want.info.spec.class_names);
+  ASSERT_EQ(got.train->size(), 120);
+  ASSERT_EQ(got.validation->size(), 7);
+  for (const std::int64_t i : {0, 5, 119}) {
+    const auto a = got.train->get(i, 0, false).value(), b = want.train->get(i, 0, false).value();
+    EXPECT_TRUE(at::equal(a.inputs.front(), b.inputs.front()) && at::equal(a.targets.front(), b.targets.front())) << i;
+  }
+  const auto says = [&](const std::string& content) {
+    write(python + "/cifar-100-python/test", content);
+    return message_of([&] { open_source(datasets::cifar100(options), 1, Log()); });
+  };
+  const auto whole = cifar_pickle(7, "fine_labels", 100);
+  EXPECT_NE(says(cifar_pickle(7, "labels", 100)).find("test: its entry \"fine_labels\" is no part of a dictionary"),
+            std::string::npos);
+  EXPECT_NE(says(whole.substr(0, whole.size() - 60)).find("test: its pickle is damaged at byte"), std::string::npos);
+  EXPECT_NE(says(cifar_pickle(103, "fine_labels", 103)).find("test: label 100 of image 100 is not 0 to 99"),
+            std::string::npos);
+  EXPECT_NE(says(py_dict(py_text("fine_labels") + py_list({}) + py_text("data") + "N"))
+                .find("its entry \"data\" is no array of bytes"),
+            std::string::npos);
+}
+
+// EMNIST: other names, labels from 1, and a file that says which characters they are.
+TEST(Mnist, TakesOtherNamesAndClasses) {
+  const Folder folder;
+  const auto labels = [](std::uint32_t n) {
+    auto out = big_endian({0x0801, n});
+    for (std::uint32_t i = 0; i < n; ++i) out += static_cast<char>(1 + i % 3);
+    return out;
+  };
+  write_gz(folder.path("emnist-letters-train-images-idx3-ubyte.gz"), idx_images(9, 28, 28));
+  write_gz(folder.path("emnist-letters-train-labels-idx1-ubyte.gz"), labels(9));
+  write(folder.path("emnist-letters-test-images-idx3-ubyte"), idx_images(4, 28, 28));
+  write(folder.path("emnist-letters-test-labels-idx1-ubyte"), labels(4));
+  StoredImageOptions options;
+  options.path = folder.path();
+  EXPECT_NE(message_of([&] {
+              open_source(datasets::mnist(options), 1, Log());
+            }).find("there is no train-images-idx3-ubyte in this folder"),
+            std::string::npos);
+  options.prefix = "emnist-letters-";
+  const auto label = [](data::Dataset& set, std::int64_t i) {
+    return set.get(i, 0, false)->targets[nn::kLabels].item<std::int64_t>();
+  };
+  auto data = open_source(datasets::mnist(options), 1, Log());
+  EXPECT_EQ(data.info.spec.classes, 10);
+  EXPECT_EQ(label(*data.train, 4), 2);
+  write(folder.path("emnist-letters-mapping.txt"), "1 65 97\n2 66 98 \n3 67 99\n");
+  data = open_source(datasets::mnist(options), 1, Log());
+  EXPECT_EQ(data.info.spec.class_names, (std::vector<std::string>{"A", "B", "C"}));
+  EXPECT_EQ(label(*data.train, 4), 1);
+  EXPECT_EQ(label(*data.validation, 2), 2);
+  write(folder.path("emnist-letters-mapping.txt"), "");
+  EXPECT_NE(message_of([&] {
+              open_source(datasets::mnist(options), 1, Log());
+            }).find("emnist-letters-mapping.txt: it names no class"),
+            std::string::npos);
+  write(folder.path("emnist-letters-mapping.txt"), "1 65 97\n2 66 98\n");
+  EXPECT_NE(message_of([&] {
+              open_source(datasets::mnist(options), 1, Log());
+            }).find("train-labels-idx1-ubyte.gz: label 3 of image 2 is not 1 to 2"),
             std::string::npos);
 }
 

@@ -288,11 +288,13 @@ TEST_F(TarShards, SaysWhatIsWrong) {
       {"a label that is no class", sample + image + member("b.cls", "3"),
        ": b.png: the label 3 is not 0 to 2: data.classes has 3 names; correct the label or add names"},
       {"an empty archive", kEnd,
-       ": no sample in this shard: it needs members KEY.jpg (.jpeg, .png) and KEY.cls (or KEY.json); remove it if it "
+       ": no sample in this shard: it needs members KEY.jpg (or another image) and KEY.cls (or KEY.json); remove it if "
+       "it "
        "is "
        "empty"},
       {"an empty file", "",
-       ": no sample in this shard: it needs members KEY.jpg (.jpeg, .png) and KEY.cls (or KEY.json); remove it if it "
+       ": no sample in this shard: it needs members KEY.jpg (or another image) and KEY.cls (or KEY.json); remove it if "
+       "it "
        "is "
        "empty"},
   };
@@ -330,7 +332,7 @@ TEST_F(TarShards, ABadImageIsNamedAndAReplacedShardNoticed) {
   const auto path = folder.path("set/train-01.tar");
   const std::string remedy = "; repair or remove it, or set data.on_bad_sample = \"skip\" to continue without it";
   EXPECT_EQ(message_of([&] { data.train->get(10, 0, true); }),
-            path + ": x/a.png: neither JPEG nor PNG, by its first bytes" + remedy);
+            path + ": x/a.png: no image, by its first bytes: none of JPEG, PNG, WebP, BMP, GIF, TIFF" + remedy);
   EXPECT_EQ(red_of(*data.train, 11), 10);
   EXPECT_FALSE(open(options(), {.skip_bad_samples = true}).train->get(10, 0, true).has_value());
   data = open(options());

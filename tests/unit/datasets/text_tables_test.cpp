@@ -213,7 +213,34 @@ TEST_F(TextTables, ErrorsBetweenSplitsAndKeys) {
   EXPECT_EQ(
       error_of(text_classification(missing)),
       "nothing: has no table of the validation split: validation.tsv or .csv or .jsonl; its name may also be valid, "
-      "val or dev");
+      "val or dev; or set data.validation_share, which takes it from the training texts");
+}
+
+TEST_F(TextTables, AValidationSplitIsTakenFromTheTrainingTexts) {
+  std::string rows = "text\tlabel\n";
+  for (int i = 0; i < 20; ++i) rows += fmt::format("{}\t{}\n", static_cast<char>('a' + i), i < 10 ? "x" : "y");
+  TextClassificationOptions o;
+  o.train = write("all.tsv", rows);
+  o.tokenizer = "bytes";
+  o.validation_share = 0.3;
+  const auto sets = open(text_classification(o));
+  ASSERT_EQ(sets.train->size(), 14);
+  ASSERT_EQ(sets.validation->size(), 6);
+  std::string letters;
+  std::int64_t of_y = 0;
+  for (const auto& set : {sets.train, sets.validation})
+    for (std::int64_t i = 0; i < set->size(); ++i) {
+      const auto sample = set->get(i, 0, false).value();
+      const auto letter = static_cast<char>(values_of(sample.inputs["input_ids"]).at(0));
+      letters += letter;
+      EXPECT_EQ(sample.targets[nn::kLabels].item<std::int64_t>(), letter < 'a' + 10 ? 0 : 1);
+      of_y += set == sets.validation && letter >= 'a' + 10;
+    }
+  EXPECT_EQ(of_y, 3);
+  std::sort(letters.begin(), letters.end());
+  EXPECT_EQ(letters, "abcdefghijklmnopqrst");
+  o.validation = o.train;
+  EXPECT_NE(error_of<ConfigError>(text_classification(o)).find("validation_share"), std::string::npos);
 }
 
 /// A model that starts from weights reads texts as they did.

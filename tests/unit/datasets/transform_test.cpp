@@ -51,9 +51,9 @@ class Counting : public PixelSource {
   explicit Counting(std::int64_t side) : side_(side) {}
   [[nodiscard]] std::int64_t size() const override { return 8; }
   [[nodiscard]] std::int64_t label(std::int64_t index) const override { return index % 2; }
-  [[nodiscard]] at::Tensor load(std::int64_t index) const override {
+  [[nodiscard]] DecodedImage load(std::int64_t index) const override {
     ++loads;
-    return plain(side_, side_, static_cast<unsigned char>(index), 0, 0);
+    return {plain(side_, side_, static_cast<unsigned char>(index), 0, 0)};
   }
   mutable std::atomic<int> loads = 0;
 
@@ -92,7 +92,7 @@ class Wide : public PixelSource {
  public:
   [[nodiscard]] std::int64_t size() const override { return 1; }
   [[nodiscard]] std::int64_t label(std::int64_t) const override { return 0; }
-  [[nodiscard]] at::Tensor load(std::int64_t) const override { return ramp(20, 31); }
+  [[nodiscard]] DecodedImage load(std::int64_t) const override { return {ramp(20, 31)}; }
 };
 
 // Every epoch sees the same, whether the picture comes from the cache or not; augmentation does not get into it.

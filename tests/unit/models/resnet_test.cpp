@@ -101,6 +101,19 @@ TEST(ResNet, ConfigJsonRoundTrip) {
   ASSERT_TRUE(kind->from_hf(again.get(), written, "config.json"));
   kind->resolve(again.get(), images({1, 32, 32}, 4));
   EXPECT_EQ(kind->to_hf(again.get()), written);
+  auto prepared = written;
+  const nlohmann::json whole{{"size", {{"height", 32}, {"width", 48}}}, {"image_mean", {0.5}}, {"image_std", {0.25}}};
+  kind->add_preparation(prepared, whole);
+  const nlohmann::json timm{{"num_classes", 4},      {"first_conv", "conv1"}, {"classifier", "fc"},
+                            {"mean", {0.5}},         {"std", {0.25}},         {"interpolation", "bilinear"},
+                            {"crop_mode", "squash"}, {"crop_pct", 1.0},       {"input_size", {1, 32, 48}}};
+  EXPECT_EQ(prepared.at("pretrained_cfg"), timm);
+  auto cropped = whole;
+  cropped["crop_size"] = cropped["size"];
+  cropped["size"] = {{"shortest_edge", 64}};
+  kind->add_preparation(prepared, cropped);
+  EXPECT_EQ(prepared.at("pretrained_cfg").at("crop_mode"), "center");
+  EXPECT_EQ(prepared.at("pretrained_cfg").at("crop_pct"), 0.5);
   EXPECT_FALSE(kind->from_hf(again.get(), {{"architecture", "vit_tiny"}}, "config.json"));
   EXPECT_FALSE(kind->from_hf(again.get(), {{"model_type", "vit"}}, "config.json"));
 }

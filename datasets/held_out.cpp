@@ -1,0 +1,30 @@
+#include "datasets/held_out.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+
+#include "core/base/random.h"
+
+namespace trireme::datasets {
+
+HeldOut hold_out(std::int64_t samples, const std::function<std::int64_t(std::int64_t)>& label_of, double share,
+                 std::uint64_t seed) {
+  std::map<std::int64_t, std::vector<std::int64_t>> by_class;
+  for (std::int64_t i = 0; i < samples; ++i) by_class[label_of(i)].push_back(i);
+  HeldOut out;
+  for (const auto& [label, members] : by_class) {
+    const auto count = static_cast<std::int64_t>(members.size());
+    const auto wanted = std::llround(share * static_cast<double>(count));
+    const auto held = count < 2 ? 0 : std::clamp<std::int64_t>(wanted, 1, count - 1);
+    const auto order = random::permutation(
+        random::mix(seed, random::hash("validation_share"), static_cast<std::uint64_t>(label)), count);
+    for (std::int64_t i = 0; i < count; ++i)
+      (i < held ? out.validation : out.train)
+          .push_back(members[static_cast<std::size_t>(order[static_cast<std::size_t>(i)])]);
+  }
+  for (auto* part : {&out.train, &out.validation}) std::sort(part->begin(), part->end());
+  return out;
+}
+
+}  // namespace trireme::datasets
