@@ -82,7 +82,8 @@ class PickledDict {
     }
   }
   [[noreturn]] void refuse(const std::string& key, const char* what) const {
-    throw DataError(fmt::format("{}: its entry \"{}\" is no {}; use a file as published", path_, key, what));
+    throw DataError(fmt::format("{}: its entry \"{}\" is no {}; use a file as published, which Python 2 has written",
+                                path_, key, what));
   }
   const PickleValue& find(const std::string& key) const {
     if (pickle_.root->kind == PickleKind::dict)

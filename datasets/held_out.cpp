@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <utility>
 
 #include "core/base/random.h"
+#include "core/base/text.h"
 
 namespace trireme::datasets {
 
@@ -25,6 +27,18 @@ HeldOut hold_out(std::int64_t samples, const std::function<std::int64_t(std::int
   }
   for (auto* part : {&out.train, &out.validation}) std::sort(part->begin(), part->end());
   return out;
+}
+
+void note_classes_left_out(const HeldOut& held, const std::function<std::int64_t(std::int64_t)>& label_of,
+                           const std::vector<std::string>& classes, const Log& log) {
+  std::vector<bool> found(classes.size());
+  for (const auto i : held.validation) found[static_cast<std::size_t>(label_of(i))] = true;
+  std::vector<std::string> without;
+  for (std::size_t c = 0; c < classes.size(); ++c)
+    if (!found[c]) without.push_back(fmt::format("\"{}\"", classes[c]));
+  if (!without.empty())
+    log.note("data: the validation split has no sample of {}: data.validation_share needs two samples of a class",
+             text::first_few(without));
 }
 
 }  // namespace trireme::datasets

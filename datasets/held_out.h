@@ -3,9 +3,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "core/base/fields.h"
+#include "core/base/log.h"
 #include "datasets/datasets.h"
 
 namespace trireme::datasets {
@@ -18,6 +20,10 @@ struct HeldOut {
 /// samples at least one, and never all. `label_of`: the class of a sample, from 0.
 HeldOut hold_out(std::int64_t samples, const std::function<std::int64_t(std::int64_t)>& label_of, double share,
                  std::uint64_t seed);
+
+/// Says which classes have no sample for validation.
+void note_classes_left_out(const HeldOut& held, const std::function<std::int64_t(std::int64_t)>& label_of,
+                           const std::vector<std::string>& classes, const Log& log);
 
 /// `samples`: what is split, "images".
 template <class T>

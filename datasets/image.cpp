@@ -119,7 +119,8 @@ DecodedImage decode_image(Bytes bytes, const std::string& name, const Decoding& 
     corrupt(name, fmt::format("not a {} that can be decoded ({})", format->name, reader->error()));
   const auto width = reader->width(), height = reader->height();
   if (height < 1 || width < 1 || height > kMaxPixels / width)
-    corrupt(name, fmt::format("its header says {} x {} pixels", width, height));
+    corrupt(name, fmt::format("its header says {} x {} pixels; an image has 1 to {} million", width, height,
+                              kMaxPixels / 1'000'000));
   auto pixels = at::empty({height, width, reader->has_alpha() ? 4 : 3}, at::kByte);
   if (!reader->read(pixels.mutable_data_ptr<unsigned char>()))
     corrupt(name, fmt::format("damaged {} ({})", format->name, reader->error()));

@@ -75,7 +75,8 @@ using Sources = std::map<data::Split, std::shared_ptr<PixelSource>>;
 
 /// Makes the validation split of a folder that has none. Returns what the digest of the training samples gets from it.
 /// @throws ConfigError, DataError
-std::string take_validation(Sources& sources, const FolderOptions& options, const data::OpenContext& context) {
+std::string take_validation(Sources& sources, const std::vector<std::string>& classes, const FolderOptions& options,
+                            const data::OpenContext& context) {
   const auto& share = options.validation_share;
   if (sources.contains(data::Split::validation)) {
     if (share)
@@ -90,11 +91,11 @@ std::string take_validation(Sources& sources, const FolderOptions& options, cons
         "or set data.validation_share, such as 0.1, to take it from the training images",
         options.path));
   const auto all = sources.at(data::Split::train);
-  auto held = hold_out(
-      all->size(), [&](std::int64_t i) { return all->label(i); }, *share,
-      static_cast<std::uint64_t>(options.split_seed));
+  const auto label = [&](std::int64_t i) { return all->label(i); };
+  auto held = hold_out(all->size(), label, *share, static_cast<std::uint64_t>(options.split_seed));
   if (held.validation.empty())
     throw DataError(fmt::format("{}: no class has two images, so that none can be for validation", options.path));
+  note_classes_left_out(held, label, classes, context.log);
   sources[data::Split::train] = part_source(all, std::move(held.train));
   sources[data::Split::validation] = part_source(all, std::move(held.validation));
   return fmt::format(" without {} by {}", *share, options.split_seed);
@@ -106,7 +107,7 @@ data::Datasets open_folder(FolderOptions& options, std::int64_t default_size, co
   Sources sources;
   for (const auto split : data::kSplits)
     if (index->size(split) > 0) sources[split] = folder_source(index, split, options.path, decoding_of(options));
-  const auto digest = take_validation(sources, options, context);
+  const auto digest = take_validation(sources, index->classes(), options, context);
   auto out = image_splits(sources, index->classes(), options, default_size, options.cache_mb, context);
   out.info.source = options.path;
   out.info.digest = index->digest() + digest;

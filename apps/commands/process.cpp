@@ -130,7 +130,8 @@ void check_same_settings(comm::World& world, const std::string& command, const t
 /// OpenMP ends the process, and LibTorch's own pool waits for ever, when a thread of theirs cannot start.
 /// @throws OutOfMemoryError
 static void check_threads(int count) {
-  const auto wanted = 2 * static_cast<std::size_t>(count) - 1;  // each has as many, one of them this one
+  constexpr std::size_t kOthers = 16;  // of the data, the backward pass and the communication
+  const auto wanted = 2 * static_cast<std::size_t>(count) - 1 + kOthers;  // each has as many, one of them this one
   std::promise<void> all;
   const auto tried = all.get_future().share();
   std::vector<std::jthread> threads;

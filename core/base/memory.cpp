@@ -14,7 +14,6 @@
 #include <cstring>
 #include <fstream>
 #include <new>
-#include <system_error>
 #include <utility>
 
 #include "core/base/error.h"
@@ -144,10 +143,6 @@ std::optional<std::string> exhausted(const std::exception_ptr& error) {
     return advised(torch.what_without_backtrace());
   } catch (const std::bad_alloc&) {
     return "the machine has no more memory";
-  } catch (const std::system_error& system) {
-    if (system.code() == std::errc::resource_unavailable_try_again)  // of a std::thread
-      return "the system starts no more threads; ulimit -v and -u limit them";
-    return advised(system.what());
   } catch (const std::exception& other) {
     return advised(other.what());
   } catch (...) {

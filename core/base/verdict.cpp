@@ -5,6 +5,7 @@
 
 #include <filesystem>
 #include <string_view>
+#include <system_error>
 
 #include "core/base/error.h"
 #include "core/base/memory.h"
@@ -61,6 +62,12 @@ Verdict verdict_on(const std::exception_ptr& error) {
   } catch (const std::filesystem::filesystem_error& disk) {
     return {static_cast<int>(ExitCode::checkpoint),
             fmt::format("{}: {}", disk.path1().string(), disk.code().message())};
+  } catch (const std::system_error& system) {
+    if (system.code() != std::errc::resource_unavailable_try_again)  // that of a std::thread
+      return {static_cast<int>(ExitCode::internal), first_line(system.what()), true};
+    return {static_cast<int>(ExitCode::out_of_memory),
+            "the system starts no more threads: raise the limits of memory and processes (ulimit -v, ulimit -u), or "
+            "lower run.threads or data.workers"};
   } catch (const std::exception& other) {
     return {static_cast<int>(ExitCode::internal), first_line(other.what()), true};
   } catch (...) {

@@ -24,7 +24,9 @@ struct Differences {
   std::vector<std::string> refused, reported;  ///< "train.global_batch = 16 (it was 8)"
 };
 
-enum class Rule { free, warn, refused };
+/// `refused_unless_same`: also where only one run has the key. Other keys that only one has follow from others, such as
+/// a size preset, which are compared themselves, or are of another version.
+enum class Rule { free, warn, refused, refused_unless_same };
 
 struct Section {
   const char* name;
@@ -49,6 +51,8 @@ const std::vector<Section>& rules() {
         {"shard_data", Rule::free},
         {"dispatch", Rule::free},
         {"cache_mb", Rule::free},
+        {"resize_shorter", Rule::refused_unless_same},
+        {"background", Rule::refused_unless_same},
         {"on_bad_sample", Rule::warn}}},
       {"train",
        Rule::warn,
@@ -98,9 +102,8 @@ void compare(const Section& section, const config::Table* now, const config::Tab
     const auto rule = found == section.keys.end() ? section.rest : found->second;
     const auto current = value_of(now, key), there = value_of(before, key);
     if (rule == Rule::free || current == there) continue;
-    // A key that only one of them has follows from another key, such as a size preset, which is compared itself.
     if (rule == Rule::refused && (current.empty() || there.empty())) continue;
-    (rule == Rule::refused ? out.refused : out.reported)
+    (rule == Rule::warn ? out.reported : out.refused)
         .push_back(fmt::format("{}.{} = {} (it was {})", section.name, key, current.empty() ? "unset" : current,
                                there.empty() ? "unset" : there));
   }

@@ -68,7 +68,7 @@ TEST(Memory, LimitsOfTheShellAreSaid) {
   expect_refusal(limited("450000", {}), 4,
                  "this process may use 439 MiB of address space, but LibTorch alone needs 512");
   expect_refusal(limited("1600000", {"--set", "run.threads=500"}), 4,
-                 "500 threads need 999 of the system's, but only ");
+                 "500 threads need 1015 of the system's, but only ");
 }
 
 // The message advises only what helps where memory ran out.

@@ -43,6 +43,14 @@ TEST(Verdict, AFolderThatCannotBeReadIsNoBug) {
   EXPECT_FALSE(verdict.unexpected);
 }
 
+TEST(Verdict, AThreadThatCannotStartIsAMatterOfMemory) {
+  const auto verdict = verdict_on(
+      std::make_exception_ptr(std::system_error(std::make_error_code(std::errc::resource_unavailable_try_again))));
+  EXPECT_EQ(verdict.exit_code, static_cast<int>(ExitCode::out_of_memory));
+  EXPECT_NE(verdict.message.find("ulimit -v"), std::string::npos) << verdict.message;
+  EXPECT_FALSE(verdict.unexpected);
+}
+
 TEST(Random, PhiloxMatchesThePublishedVectors) {
   // The known-answer vectors of the authors' Random123 distribution, philox 4x32-10.
   const auto zero = random::philox(0, 0, 0);

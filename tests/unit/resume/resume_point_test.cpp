@@ -83,6 +83,7 @@ TEST(ResumePoint, FollowsTheTable) {
       {Earlier::stopped, automatic, "step-00000003"},
       {Earlier::stopped, {"optimizer.lr=0.5"}, "step-00000003"},
       {Earlier::stopped, {"run.seed=7"}, "--fresh"},
+      {Earlier::stopped, {"data.resize_shorter=64"}, "data.resize_shorter = 64 (it was unset)"},
       {Earlier::stopped,
        {"model.num_layers=2"},
        "because the model would change: model.num_layers = 2 (it was 1). Restore the old values, or start a new run "
