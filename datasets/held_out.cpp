@@ -5,13 +5,13 @@
 #include <map>
 #include <utility>
 
+#include "core/base/error.h"
 #include "core/base/random.h"
 #include "core/base/text.h"
 
 namespace trireme::datasets {
 
-HeldOut hold_out(std::int64_t samples, const std::function<std::int64_t(std::int64_t)>& label_of, double share,
-                 std::uint64_t seed) {
+HeldOut hold_out(std::int64_t samples, const LabelOf& label_of, double share, std::uint64_t seed) {
   std::map<std::int64_t, std::vector<std::int64_t>> by_class;
   for (std::int64_t i = 0; i < samples; ++i) by_class[label_of(i)].push_back(i);
   HeldOut out;
@@ -29,16 +29,24 @@ HeldOut hold_out(std::int64_t samples, const std::function<std::int64_t(std::int
   return out;
 }
 
-void note_classes_left_out(const HeldOut& held, const std::function<std::int64_t(std::int64_t)>& label_of,
-                           const std::vector<std::string>& classes, const Log& log) {
-  std::vector<bool> found(classes.size());
-  for (const auto i : held.validation) found[static_cast<std::size_t>(label_of(i))] = true;
+HeldOut hold_out_as(const HeldOutOptions& options, std::int64_t samples, const LabelOf& label_of,
+                    const HeldOutSource& source, std::string& digest) {
+  const auto share = options.validation_share.value();
+  auto out = hold_out(samples, label_of, share, static_cast<std::uint64_t>(options.split_seed));
+  if (out.validation.empty())
+    throw DataError(
+        fmt::format("{}: no class has two {}, so that none can be for validation", source.path, source.samples));
+  std::vector<bool> found(source.classes.size());
+  for (const auto i : out.validation) found[static_cast<std::size_t>(label_of(i))] = true;
   std::vector<std::string> without;
-  for (std::size_t c = 0; c < classes.size(); ++c)
-    if (!found[c]) without.push_back(fmt::format("\"{}\"", classes[c]));
+  for (std::size_t c = 0; c < found.size(); ++c)
+    if (!found[c]) without.push_back(fmt::format("\"{}\"", source.classes[c]));
   if (!without.empty())
-    log.note("data: the validation split has no sample of {}: data.validation_share needs two samples of a class",
-             text::first_few(without));
+    source.log.note(
+        "data: the validation split has no sample of {}: data.validation_share needs two samples of a class",
+        text::first_few(without));
+  digest += fmt::format(" without {} by {}", share, options.split_seed);
+  return out;
 }
 
 }  // namespace trireme::datasets

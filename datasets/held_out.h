@@ -16,14 +16,22 @@ namespace trireme::datasets {
 struct HeldOut {
   std::vector<std::int64_t> train, validation;
 };
+using LabelOf = std::function<std::int64_t(std::int64_t)>;  ///< the class of a sample, from 0
 /// Stratified: of each class, `share` of its samples, rounded, are for validation, drawn by `seed`; of two or more
-/// samples at least one, and never all. `label_of`: the class of a sample, from 0.
-HeldOut hold_out(std::int64_t samples, const std::function<std::int64_t(std::int64_t)>& label_of, double share,
-                 std::uint64_t seed);
+/// samples at least one, and never all.
+HeldOut hold_out(std::int64_t samples, const LabelOf& label_of, double share, std::uint64_t seed);
 
-/// Says which classes have no sample for validation.
-void note_classes_left_out(const HeldOut& held, const std::function<std::int64_t(std::int64_t)>& label_of,
-                           const std::vector<std::string>& classes, const Log& log);
+/// What is split, for messages.
+struct HeldOutSource {
+  std::string path;
+  const char* samples;  ///< "images"
+  const std::vector<std::string>& classes;
+  const Log& log;
+};
+/// hold_out() as the options say. Says which classes have no sample for validation; `digest`, that of the training
+/// samples, gets the options. @throws DataError when no class has one. @pre options.validation_share
+HeldOut hold_out_as(const HeldOutOptions& options, std::int64_t samples, const LabelOf& label_of,
+                    const HeldOutSource& source, std::string& digest);
 
 /// `samples`: what is split, "images".
 template <class T>

@@ -73,17 +73,16 @@ const Fields<LeavesOptions>& leaves_fields() {
 
 using Sources = std::map<data::Split, std::shared_ptr<PixelSource>>;
 
-/// Makes the validation split of a folder that has none. Returns what the digest of the training samples gets from it.
-/// @throws ConfigError, DataError
-std::string take_validation(Sources& sources, const std::vector<std::string>& classes, const FolderOptions& options,
-                            const data::OpenContext& context) {
+/// Makes the validation split of a folder that has none, and lets `digest` say so. @throws ConfigError, DataError
+void take_validation(Sources& sources, const std::vector<std::string>& classes, const FolderOptions& options,
+                     const data::OpenContext& context, std::string& digest) {
   const auto& share = options.validation_share;
   if (sources.contains(data::Split::validation)) {
     if (share)
       config::fail(
           context.section, "validation_share",
           fmt::format("has no effect, because {} has a validation split; remove one of the two", options.path));
-    return "";
+    return;
   }
   if (!share)
     throw DataError(fmt::format(
@@ -91,14 +90,11 @@ std::string take_validation(Sources& sources, const std::vector<std::string>& cl
         "or set data.validation_share, such as 0.1, to take it from the training images",
         options.path));
   const auto all = sources.at(data::Split::train);
-  const auto label = [&](std::int64_t i) { return all->label(i); };
-  auto held = hold_out(all->size(), label, *share, static_cast<std::uint64_t>(options.split_seed));
-  if (held.validation.empty())
-    throw DataError(fmt::format("{}: no class has two images, so that none can be for validation", options.path));
-  note_classes_left_out(held, label, classes, context.log);
+  auto held = hold_out_as(
+      options, all->size(), [&](std::int64_t i) { return all->label(i); },
+      {options.path, "images", classes, context.log}, digest);
   sources[data::Split::train] = part_source(all, std::move(held.train));
   sources[data::Split::validation] = part_source(all, std::move(held.validation));
-  return fmt::format(" without {} by {}", *share, options.split_seed);
 }
 
 data::Datasets open_folder(FolderOptions& options, std::int64_t default_size, const data::OpenContext& context) {
@@ -107,10 +103,12 @@ data::Datasets open_folder(FolderOptions& options, std::int64_t default_size, co
   Sources sources;
   for (const auto split : data::kSplits)
     if (index->size(split) > 0) sources[split] = folder_source(index, split, options.path, decoding_of(options));
-  const auto digest = take_validation(sources, index->classes(), options, context);
-  auto out = image_splits(sources, index->classes(), options, default_size, options.cache_mb, context);
+  auto digest = index->digest();
+  auto classes = index->classes();
+  take_validation(sources, classes, options, context, digest);
+  auto out = image_splits(sources, std::move(classes), options, default_size, options.cache_mb, context);
   out.info.source = options.path;
-  out.info.digest = index->digest() + digest;
+  out.info.digest = std::move(digest);
   return out;
 }
 

@@ -125,15 +125,11 @@ data::Datasets open_text_classification(TextClassificationOptions& options, cons
     for (std::int64_t i = 0; i < table.tokens->sequences(); ++i)
       spec.longest = std::max(spec.longest, table.tokens->length(i));
     if (split == data::Split::train && options.validation_share) {
-      const auto label = [&](std::int64_t i) -> std::int64_t { return table.labels[static_cast<std::size_t>(i)]; };
-      auto held = hold_out(table.tokens->sequences(), label, *options.validation_share,
-                           static_cast<std::uint64_t>(options.split_seed));
-      if (held.validation.empty())
-        throw DataError(fmt::format("{}: no class has two texts, so that none can be for validation", file));
-      note_classes_left_out(held, label, spec.class_names, context.log);
+      auto held = hold_out_as(
+          options, table.tokens->sequences(), [&](std::int64_t i) { return table.labels[static_cast<std::size_t>(i)]; },
+          {file, "texts", spec.class_names, context.log}, out.info.digest);
       out.validation = labelled_texts(table, how, spec, std::move(held.validation));
       out.train = labelled_texts(std::move(table), how, spec, std::move(held.train));
-      out.info.digest += fmt::format(" without {} by {}", *options.validation_share, options.split_seed);
       continue;
     }
     out.of(split) = labelled_texts(std::move(table), how, spec);
