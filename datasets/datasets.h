@@ -82,21 +82,29 @@ struct TarShardOptions : DecodedImageOptions {
 /// Tar archives in WebDataset's convention (tar_index.h).
 data::DatasetFactory tar_shards(TarShardOptions options = {});
 
-/// Files of texts by split (split_files.h): a folder, or one text for each split.
+/// Files by split (split_files.h): a folder, or one file for each split.
 struct SplitOptions {
   std::string path = "", train = "", validation = "", test = "";
 };
 
-struct TextClassificationOptions : SplitOptions, HeldOutOptions {
+/// What the rows of tables have the model learn (table_targets.h): one class, many labels, or numbers.
+struct TargetOptions {
+  std::optional<std::string> label{};            ///< column; unset: "label"
+  std::string label_separator = "";              ///< between the names in a cell of that column; "": it is one class
+  std::vector<std::string> labels{}, numbers{};  ///< columns in place of `label`
+};
+
+struct TableOptions : SplitOptions, HeldOutOptions, TargetOptions {};
+
+struct TextClassificationOptions : TableOptions {
   std::optional<std::string> text{};       ///< column; unset: "sentence" or "text"
   std::string text_pair = "";              ///< column; "": samples are single texts
-  std::string label = "label";             ///< column
   std::optional<std::string> tokenizer{};  ///< tokenizers::load_tokenizer(); unset: that beside the weights
   std::int64_t max_tokens = 128;
   bool length_buckets = false;
   std::int64_t pad_multiple = 1;
 };
-/// Tables of texts, or pairs of texts, with classes (labelled_texts.h).
+/// Tables of texts, or of pairs of texts (labelled_texts.h).
 data::DatasetFactory text_classification(TextClassificationOptions options = {});
 
 struct TextOptions : SplitOptions {

@@ -32,10 +32,13 @@ HeldOut hold_out(std::int64_t samples, const LabelOf& label_of, double share, st
 HeldOut hold_out_as(const HeldOutOptions& options, std::int64_t samples, const LabelOf& label_of,
                     const HeldOutSource& source, std::string& digest) {
   const auto share = options.validation_share.value();
+  const bool by_class = source.labels.dtype == at::kLong;
   auto out = hold_out(samples, label_of, share, static_cast<std::uint64_t>(options.split_seed));
   if (out.validation.empty())
-    throw DataError(
-        fmt::format("{}: no class has two {}, so that none can be for validation", source.path, source.samples));
+    throw DataError(fmt::format("{}: {} two {}, so that none can be for validation", source.path,
+                                by_class ? "no class has" : "there are no", source.samples));
+  digest += fmt::format(" without {} by {}", share, options.split_seed);
+  if (!by_class) return out;
   std::vector<bool> found(source.classes.size());
   for (const auto i : out.validation) found[static_cast<std::size_t>(label_of(i))] = true;
   std::vector<std::string> without;
@@ -45,7 +48,6 @@ HeldOut hold_out_as(const HeldOutOptions& options, std::int64_t samples, const L
     source.log.note(
         "data: the validation split has no sample of {}: data.validation_share needs two samples of a class",
         text::first_few(without));
-  digest += fmt::format(" without {} by {}", share, options.split_seed);
   return out;
 }
 

@@ -24,12 +24,14 @@ HeldOut hold_out(std::int64_t samples, const LabelOf& label_of, double share, st
 /// What is split, for messages.
 struct HeldOutSource {
   std::string path;
-  const char* samples;  ///< "images"
+  const char* samples;             ///< "images"
+  const nn::SampleTensor& labels;  ///< classes are int64
   const std::vector<std::string>& classes;
   const Log& log;
 };
-/// hold_out() as the options say. Says which classes have no sample for validation; `digest`, that of the training
-/// samples, gets the options. @throws DataError when no class has one. @pre options.validation_share
+/// hold_out() as the options say; `label_of` is 0 for samples with other targets than one class. Says which
+/// classes have no sample for validation; `digest`, that of the training samples, gets the options. @throws DataError
+/// when there is none for validation. @pre options.validation_share
 HeldOut hold_out_as(const HeldOutOptions& options, std::int64_t samples, const LabelOf& label_of,
                     const HeldOutSource& source, std::string& digest);
 

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -89,6 +90,18 @@ std::vector<unsigned char> read_bytes(const std::string& path) {
   }
   bytes.resize(done);
   return bytes;
+}
+
+const char* file_problem(const std::string& path) {
+  struct stat status {};
+  if (::stat(path.c_str(), &status) != 0) {
+    if (errno != ENOENT) return std::strerror(errno);
+    return ::lstat(path.c_str(), &status) == 0 ? "a link to a file that does not exist" : "no such file";
+  }
+  return S_ISDIR(status.st_mode)    ? kIsFolder
+         : !S_ISREG(status.st_mode) ? "not a regular file"
+         : status.st_size == 0      ? "the file is empty"
+                                    : nullptr;
 }
 
 bool has_image_ending(const std::string& name) {

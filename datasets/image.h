@@ -18,6 +18,10 @@ namespace trireme::datasets {
 /// Reads a file. @throws DataError that names it.
 std::vector<unsigned char> read_bytes(const std::string& path);
 
+inline constexpr const char* kIsFolder = "a folder";
+/// What shows, without opening it, that a file is no image: "no such file", kIsFolder; null: nothing.
+const char* file_problem(const std::string& path);
+
 /// Whether the name has an ending of a format that can be decoded, in upper or lower case.
 bool has_image_ending(const std::string& name);
 /// These endings, for messages: ".jpg, .jpeg, ...".

@@ -22,14 +22,14 @@ std::vector<std::int64_t> ImageDataset::order(const data::Shuffle& shuffle) cons
 nn::DataSpec ImageDataset::spec() {
   const auto [height, width] = transform_.options().size;
   return {.inputs = {{kPixelValues, at::kFloat, {source_->channels(), height, width}}},
-          .targets = {{nn::kLabels, at::kLong, {}}},
+          .targets = {source_->target_spec()},
           .ignored_labels = false};
 }
 
 data::RowSpec ImageDataset::row_spec(const std::vector<std::string>& inputs, bool augment) const {
   const auto [height, width] = transform_.options().size;
   const bool pixels = std::find(inputs.begin(), inputs.end(), kPixelValues) != inputs.end();
-  data::RowSpec spec{.targets = {{nn::kLabels, at::kLong, {}}}};
+  data::RowSpec spec{.targets = {source_->target_spec()}};
   if (pixels) spec.inputs.push_back({kPixelValues, at::kByte, {height, width, source_->channels()}});
   transform_.add_draws(spec, pixels, augment);
   return spec;
@@ -38,7 +38,7 @@ data::RowSpec ImageDataset::row_spec(const std::vector<std::string>& inputs, boo
 std::optional<data::Sample> ImageDataset::read(const std::vector<std::string>& inputs, std::int64_t index,
                                                std::int64_t epoch, bool augment) {
   const auto read_with_pixels = [&](bool with_pixels) {
-    data::Sample sample{{}, data::class_label(source_->label(index))};
+    data::Sample sample{{}, {{nn::kLabels, source_->target(index)}}};
     std::optional<Augmentation> chance;
     if (with_pixels) sample.inputs.set(kPixelValues, pixels(index, augment, epoch, &chance));
     if (augment) transform_.add_draws(sample, chance, epoch, index);

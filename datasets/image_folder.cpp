@@ -1,13 +1,11 @@
 #include "datasets/image_folder.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <map>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -43,14 +41,12 @@ std::vector<std::string> class_folders(const fs::path& split) {
 
 /// The problem of an image file that shows without opening it, or null. @throws DataError for a folder
 const char* problem_of(const fs::path& path) {
-  struct stat status {};
-  if (::stat(path.c_str(), &status) != 0)
-    return errno == ENOENT ? "a link to a file that does not exist" : std::strerror(errno);
-  if (S_ISDIR(status.st_mode))
+  const auto* problem = file_problem(path.string());
+  if (problem != nullptr && std::string_view(problem) == kIsFolder)
     throw DataError(fmt::format("{}: a folder in a class folder; move its images into {}, or remove it",
                                 (path.parent_path() / text::printable(path.filename().string())).string(),
                                 path.parent_path().string()));
-  return !S_ISREG(status.st_mode) ? "not a regular file" : status.st_size == 0 ? "the file is empty" : nullptr;
+  return problem;
 }
 
 void list_class(FolderIndexBuilder& out, const fs::path& folder, bool skip_bad) {
@@ -157,6 +153,8 @@ class PartSource : public PixelSource {
       : of_(std::move(of)), numbers_(std::move(numbers)) {}
   [[nodiscard]] std::int64_t size() const override { return static_cast<std::int64_t>(numbers_.size()); }
   [[nodiscard]] std::int64_t label(std::int64_t index) const override { return of_->label(number(index)); }
+  [[nodiscard]] nn::SampleTensor target_spec() const override { return of_->target_spec(); }
+  [[nodiscard]] at::Tensor target(std::int64_t index) const override { return of_->target(number(index)); }
   [[nodiscard]] std::int64_t channels() const override { return of_->channels(); }
   [[nodiscard]] DecodedImage load(std::int64_t index) const override { return of_->load(number(index)); }
 

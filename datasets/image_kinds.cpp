@@ -71,10 +71,8 @@ const Fields<LeavesOptions>& leaves_fields() {
   return table;
 }
 
-using Sources = std::map<data::Split, std::shared_ptr<PixelSource>>;
-
 /// Makes the validation split of a folder that has none, and lets `digest` say so. @throws ConfigError, DataError
-void take_validation(Sources& sources, const std::vector<std::string>& classes, const FolderOptions& options,
+void take_validation(PixelSources& sources, const std::vector<std::string>& classes, const FolderOptions& options,
                      const data::OpenContext& context, std::string& digest) {
   const auto& share = options.validation_share;
   if (sources.contains(data::Split::validation)) {
@@ -89,18 +87,13 @@ void take_validation(Sources& sources, const std::vector<std::string>& classes, 
         "{}/validation: the validation split is missing; create it, with one subfolder of images per class, "
         "or set data.validation_share, such as 0.1, to take it from the training images",
         options.path));
-  const auto all = sources.at(data::Split::train);
-  auto held = hold_out_as(
-      options, all->size(), [&](std::int64_t i) { return all->label(i); },
-      {options.path, "images", classes, context.log}, digest);
-  sources[data::Split::train] = part_source(all, std::move(held.train));
-  sources[data::Split::validation] = part_source(all, std::move(held.validation));
+  hold_out_images(sources, options, options.path, classes, context.log, digest);
 }
 
 data::Datasets open_folder(FolderOptions& options, std::int64_t default_size, const data::OpenContext& context) {
   fill_normalisation(options, context);
   const auto index = open_folder_index(options.path, context.skip_bad_samples, context.log, context.launch).index;
-  Sources sources;
+  PixelSources sources;
   for (const auto split : data::kSplits)
     if (index->size(split) > 0) sources[split] = folder_source(index, split, options.path, decoding_of(options));
   auto digest = index->digest();
@@ -119,7 +112,7 @@ data::Datasets open_leaves(LeavesOptions& options, const data::OpenContext& cont
   fill_normalisation(options, context);
   // Leaves are drawn as squares; the transform gives them another height or width.
   const auto size = nn::ImageSize(options.image_size.value_or(kLeafPixels)).longer();
-  Sources sources;
+  PixelSources sources;
   for (const auto split : data::kSplits)
     sources[split] = leaf_source(split, options.images, size, static_cast<std::uint64_t>(options.leaf_seed));
   auto out = image_splits(sources, leaf_classes(), options, kLeafPixels, options.cache_mb, context);

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "core/base/error.h"
+#include "datasets/held_out.h"
 #include "datasets/image_dataset.h"
 
 namespace trireme::datasets {
@@ -35,9 +36,28 @@ Decoding decoding_of(const DecodedImageOptions& options) {
   return out;
 }
 
-data::Datasets image_splits(const std::map<data::Split, std::shared_ptr<PixelSource>>& sources,
-                            std::vector<std::string> classes, const ImageOptions& options, std::int64_t default_size,
-                            std::optional<double> cache_mb, const data::OpenContext& context) {
+void hold_out_images(PixelSources& sources, const HeldOutOptions& options, const std::string& path,
+                     const std::vector<std::string>& classes, const Log& log, std::string& digest) {
+  const auto all = sources.at(data::Split::train);
+  auto held = hold_out_as(
+      options, all->size(), [&](std::int64_t i) { return all->label(i); },
+      {path, "images", all->target_spec(), classes, log}, digest);
+  sources[data::Split::train] = part_source(all, std::move(held.train));
+  sources[data::Split::validation] = part_source(all, std::move(held.validation));
+}
+
+void check_mixing(const ImageOptions& options, const nn::SampleTensor& labels, const std::string& source,
+                  const data::OpenContext& context) {
+  for (const auto& [key, alpha] : {std::pair{"mixup", options.mixup}, {"cutmix", options.cutmix}})
+    if (alpha > 0 && (labels.dtype != at::kLong || !labels.shape.empty()))
+      config::fail(
+          context.section, key,
+          fmt::format("has no effect: {} of {} are not one class for each image; remove it", labels.name, source));
+}
+
+data::Datasets image_splits(const PixelSources& sources, std::vector<std::string> classes, const ImageOptions& options,
+                            std::int64_t default_size, std::optional<double> cache_mb,
+                            const data::OpenContext& context) {
   constexpr double kCacheMb = 512, kUnlimited = 1e9;
   data::Datasets out;
   const double mebibytes = cache_mb.value_or(context.shard_data && context.launch.size > 1 ? kUnlimited : kCacheMb);

@@ -134,13 +134,23 @@ Fields<T>& add_image_fields(Fields<T>& table, std::optional<std::int64_t> defaul
 /// @pre mean and std are set
 TransformOptions transform_of(const ImageOptions& options, std::int64_t default_size, data::Split split);
 
+using PixelSources = std::map<data::Split, std::shared_ptr<PixelSource>>;
+
+/// hold_out_as() of the images of the training split, which are then two splits. `path`: for messages.
+void hold_out_images(PixelSources& sources, const HeldOutOptions& options, const std::string& path,
+                     const std::vector<std::string>& classes, const Log& log, std::string& digest);
+
+/// mixup and cutmix need one class for each image. @throws ConfigError
+void check_mixing(const ImageOptions& options, const nn::SampleTensor& labels, const std::string& source,
+                  const data::OpenContext& context);
+
 /// The splits of a data set of images, made of their sources: each with the transform of its split.
 /// `default_size`: pixels per side when options.image_size is unset; `cache_mb`: memory for decoded images; unset: by
 /// default 512 MiB, and no limit with context.shard_data.
 /// @pre mean and std are set
-data::Datasets image_splits(const std::map<data::Split, std::shared_ptr<PixelSource>>& sources,
-                            std::vector<std::string> classes, const ImageOptions& options, std::int64_t default_size,
-                            std::optional<double> cache_mb, const data::OpenContext& context);
+data::Datasets image_splits(const PixelSources& sources, std::vector<std::string> classes, const ImageOptions& options,
+                            std::int64_t default_size, std::optional<double> cache_mb,
+                            const data::OpenContext& context);
 
 /// Sets mean and std where the user left them open: to those of the weights that the model starts from, which it logs,
 /// else to the `usual` values. @throws ConfigError when the user set other values than the weights have; it names both

@@ -1,6 +1,8 @@
 // PixelSource: labelled images by index, before any transform: files of a folder, or generated leaves.
 #pragma once
 
+#include <ATen/ops/scalar_tensor.h>
+
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -16,7 +18,12 @@ class PixelSource {
  public:
   virtual ~PixelSource() = default;
   [[nodiscard]] virtual std::int64_t size() const = 0;
+  /// The class of a sample; 0 where samples have other targets, for which a source overrides the next two.
   [[nodiscard]] virtual std::int64_t label(std::int64_t index) const = 0;
+  [[nodiscard]] virtual nn::SampleTensor target_spec() const { return {nn::kLabels, at::kLong, {}}; }
+  [[nodiscard]] virtual at::Tensor target(std::int64_t index) const {
+    return at::scalar_tensor(label(index), at::kLong);
+  }
   [[nodiscard]] virtual std::int64_t channels() const { return 3; }
   /// An order of a shuffled epoch in which this source is read faster; nullopt: data::Dataset's default.
   [[nodiscard]] virtual std::optional<std::vector<std::int64_t>> order(const data::Shuffle& /*shuffle*/) const {

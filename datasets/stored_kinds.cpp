@@ -108,7 +108,7 @@ data::Datasets open_stored(StoredImageOptions& options, const data::OpenContext&
   const auto source = [&context](const StoredImages& images) {
     return context.shard_data ? stored_source(images, context.launch.rank, context.launch.size) : stored_source(images);
   };
-  std::map<data::Split, std::shared_ptr<PixelSource>> sources;
+  PixelSources sources;
   sources[data::Split::train] = source(part_of(train, 0, count - held_out));
   sources[data::Split::validation] = source(held_out > 0 ? part_of(train, count - held_out, count) : test);
   if (held_out > 0) sources[data::Split::test] = source(test);

@@ -162,7 +162,7 @@ data::Datasets open_tar_shards(TarShardOptions& options, const data::OpenContext
   auto classes = classes_of(options, splits, names_from);
   check_tar_labels(splits, classes.size(), names_from);
   auto digest = digest_of_shards(splits.at(data::Split::train));
-  std::map<data::Split, std::shared_ptr<PixelSource>> sources;
+  PixelSources sources;
   for (auto& [split, shards] : splits)
     sources[split] = tar_source(std::move(shards), options.shuffle_buffer, decoding_of(options));
   auto out = image_splits(sources, std::move(classes), options, kTarPixels, options.cache_mb, context);

@@ -125,10 +125,7 @@ data::Datasets open_tensors(TensorsOptions& options, const data::OpenContext& co
   if (!normalised && options.mean) has_no_effect(context, "mean", unused);
   if (!normalised && options.std) has_no_effect(context, "std", unused);
   if (!normalised && options.rand_augment > 0) has_no_effect(context, "rand_augment", unused);
-  const auto& labels = out.info.spec.targets.front();
-  for (const auto& [key, alpha] : {std::pair{"mixup", options.mixup}, {"cutmix", options.cutmix}})
-    if (alpha > 0 && (labels.dtype != at::kLong || !labels.shape.empty()))
-      has_no_effect(context, key, fmt::format("{} of {} are not one class for each image", labels.name, options.path));
+  check_mixing(options, out.info.spec.targets.front(), options.path, context);
   out.info.spec.classes = classes;
   out.info.spec.class_names = numbered_classes(out.info.spec);
   out.info.source = options.path;

@@ -33,6 +33,16 @@ inline std::string attention_dropout_text(const std::string& fallback) {
       fallback);
 }
 
+/// ModelKind::default_task() of a model for labels: numbers are predicted, and booleans say which of several labels a
+/// sample has.
+inline std::string task_of_labels(const nn::DataSpec& data) {
+  const auto* labels = data.target(nn::kLabels);
+  if (labels == nullptr) return "classification";
+  return at::isFloatingType(labels->dtype) ? "regression"
+         : labels->dtype == at::kBool      ? "multi_label"
+                                           : "classification";
+}
+
 /// The input of a model of images, [channels, height, width].
 inline constexpr const char* kPixels = "pixel_values";
 

@@ -1,6 +1,7 @@
 #include "core/data/relabel.h"
 
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <memory>
@@ -17,10 +18,21 @@
 namespace trireme::data {
 namespace {
 
+/// Labels [C], one for each class, become as many as there are classes now.
+void resize_labels(std::vector<nn::SampleTensor>& targets, std::int64_t classes) {
+  for (auto& target : targets)
+    if (target.name == nn::kLabels && target.shape.size() == 1) target.shape = {classes};
+}
+
 class Relabelled final : public DatasetWrapper, public RowSamples {
  public:
-  Relabelled(std::shared_ptr<Dataset> of, std::vector<std::int64_t> new_labels)
-      : DatasetWrapper(std::move(of)), new_labels_(std::move(new_labels)) {}
+  Relabelled(std::shared_ptr<Dataset> of, std::vector<std::int64_t> new_labels, std::int64_t classes)
+      : DatasetWrapper(std::move(of)), new_labels_(std::move(new_labels)), classes_(classes) {}
+  [[nodiscard]] nn::DataSpec spec() override {
+    auto spec = around().spec();
+    resize_labels(spec.targets, classes_);
+    return spec;
+  }
   std::optional<Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override {
     return renumbered(around().get(index, epoch, augment));
   }
@@ -30,7 +42,9 @@ class Relabelled final : public DatasetWrapper, public RowSamples {
   }
   [[nodiscard]] RowSamples* rows() override { return around().rows() != nullptr ? this : nullptr; }
   [[nodiscard]] RowSpec row_spec(const std::vector<std::string>& inputs, bool augment) const override {
-    return rows_->row_spec(inputs, augment);
+    auto spec = rows_->row_spec(inputs, augment);
+    resize_labels(spec.targets, classes_);
+    return spec;
   }
   std::optional<Sample> read(const std::vector<std::string>& inputs, std::int64_t index, std::int64_t epoch,
                              bool augment) override {
@@ -43,13 +57,22 @@ class Relabelled final : public DatasetWrapper, public RowSamples {
  private:
   std::optional<Sample> renumbered(std::optional<Sample> sample) const {
     if (!sample) return sample;
-    const auto label = sample->targets[nn::kLabels].item<std::int64_t>();
+    const auto labels = sample->targets[nn::kLabels];
+    if (labels.dim() == 1) {  // one for each class
+      auto out = at::zeros({classes_}, labels.options());
+      for (std::size_t i = 0; i < new_labels_.size(); ++i)
+        out[new_labels_[i]].copy_(labels[static_cast<std::int64_t>(i)]);
+      sample->targets.set(nn::kLabels, out);
+      return sample;
+    }
+    const auto label = labels.item<std::int64_t>();
     if (label != nn::kNoLabel)
       sample->targets.set(nn::kLabels, at::scalar_tensor(new_labels_.at(static_cast<std::size_t>(label)), at::kLong));
     return sample;
   }
   RowSamples* rows_ = around().rows();    ///< used only when there are rows
   std::vector<std::int64_t> new_labels_;  ///< new label, indexed by the old one
+  std::int64_t classes_;
 };
 
 }  // namespace
@@ -67,9 +90,11 @@ Datasets relabel(Datasets data, const std::vector<std::string>& classes) {
   for (const auto& name : data.info.spec.class_names)
     new_labels.push_back(std::find(classes.begin(), classes.end(), name) - classes.begin());
   for (auto* split : {&data.train, &data.validation, &data.test})
-    if (*split) *split = std::make_shared<Relabelled>(std::move(*split), new_labels);
-  data.info.spec.class_names = classes;
-  data.info.spec.classes = static_cast<std::int64_t>(classes.size());
+    if (*split) *split = std::make_shared<Relabelled>(std::move(*split), new_labels, std::ssize(classes));
+  auto& spec = data.info.spec;
+  spec.class_names = classes;
+  spec.classes = std::ssize(classes);
+  resize_labels(spec.targets, spec.classes);
   return data;
 }
 

@@ -12,7 +12,7 @@ namespace trireme::data {
 /// Whether each of the names, which all differ, is once among the others.
 bool are_among(const std::vector<std::string>& classes, const std::vector<std::string>& others);
 
-/// The data with these classes, and with each sample's label changed accordingly.
+/// The data with these classes, and with each sample's label, or labels [C], changed accordingly.
 /// @pre are_among(data.info.spec.class_names, classes)
 Datasets relabel(Datasets data, const std::vector<std::string>& classes);
 

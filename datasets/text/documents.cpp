@@ -107,4 +107,22 @@ void read_documents(const std::vector<std::string>& files, const DocumentOptions
   }
 }
 
+void check_only_texts(const std::string& folder) {
+  for (const auto& [name, regular] : folder_entries(folder)) {
+    const auto ending = std::filesystem::path(name).extension().string();
+    if (is_table(ending) && ending != ".jsonl")  // which holds texts, too
+      throw DataError(fmt::format(
+          "{}: has {}, a table; data.name = \"text_classification\" reads tables, \"text\" reads .txt and .jsonl",
+          folder, name));
+    for (const auto split : data::kSplits)
+      for (const auto& usual : split_names(split))
+        if (name.starts_with(usual) && name.size() > usual.size() &&
+            std::isalnum(static_cast<unsigned char>(name[usual.size()])) == 0)
+          throw DataError(fmt::format(
+              "{0}: {1} seems to be a part of one split, but all files of the folder would be trained on; name those "
+              "of each split, such as data.train = \"{0}/train-*{2}\" and data.validation = \"{0}/validation-*{2}\"",
+              folder, name, ending));
+  }
+}
+
 }  // namespace trireme::datasets

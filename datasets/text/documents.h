@@ -34,4 +34,9 @@ bool is_jsonl(const std::string& path);
 void read_documents(const std::vector<std::string>& files, const DocumentOptions& options,
                     const std::function<void(DocumentPiece)>& use);
 
+/// For a folder all of whose files are read as texts of the train split: none may be a table, except .jsonl, and none
+/// may begin with a split's name, as train-00000-of-00002.txt does.
+/// @throws DataError that names one
+void check_only_texts(const std::string& folder);
+
 }  // namespace trireme::datasets

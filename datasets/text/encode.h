@@ -7,6 +7,7 @@
 
 #include "core/base/cores.h"
 #include "core/base/error.h"
+#include "core/data/datasets.h"
 #include "datasets/parallel.h"
 #include "datasets/text/line_reader.h"
 
@@ -27,6 +28,13 @@ auto encode_at(const std::string& path, std::int64_t line, const Encode& encode)
   } catch (const DataError& error) {
     fail_at_line(path, line, error.what());
   }
+}
+
+/// Texts are checked when they are opened. @throws ConfigError for on_bad_sample = "skip", which would have no effect
+inline void refuse_skipping(const data::OpenContext& context) {
+  if (context.skip_bad_samples)
+    config::fail(context.section, "on_bad_sample",
+                 "has no effect with texts, which are checked when they are opened; remove it");
 }
 
 }  // namespace trireme::datasets

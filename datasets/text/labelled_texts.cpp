@@ -6,8 +6,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
-#include <map>
+#include <span>
 #include <utility>
 
 #include "core/base/error.h"
@@ -26,36 +25,24 @@ constexpr std::size_t kRowsAtOnce = 1 << 14;
 /// The samples of a table on their way from the file to the tokens.
 class TableTokeniser {
  public:
-  TableTokeniser(const std::string& path, const TextTokens& tokens, TokenWriter& writer)
-      : path_(path), tokens_(tokens), writer_(writer) {}
+  /// `texts`: of a sample, 1 or 2, in the first columns of a row; the targets are in the others.
+  TableTokeniser(TableTargets targets, std::size_t texts, const TextTokens& tokens, TokenWriter& writer)
+      : targets_(std::move(targets)), texts_(texts), tokens_(tokens), writer_(writer) {}
 
   void add(const TableRow& row) {
-    pending_.push_back(
-        {row.line, std::string(row.text), row.pair ? std::optional(std::string(*row.pair)) : std::nullopt});
-    const auto next = static_cast<std::int32_t>(names_.size());
-    const auto [found, is_new] = numbers_.try_emplace(std::string(row.label), next);
-    if (is_new) names_.push_back({std::string(row.label), row.line});
-    labels_.push_back(found->second);
+    pending_.push_back({row.line, std::string(row.cells[0].text),
+                        texts_ == 2 ? std::optional(std::string(row.cells[1].text)) : std::nullopt});
+    targets_.add(row.line, std::span(row.cells).subspan(texts_));
     if (pending_.size() == kRowsAtOnce) write();
   }
   /// What belongs beside the tokens.
   std::string finish() {
     write();
     Packer out;
-    const auto add_numbers = [&](const std::vector<std::int32_t>& values) {
-      out.add(std::string_view(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(std::int32_t)));
-    };
-    const auto crc = crc32(0, labels_.data(), labels_.size() * sizeof(std::int32_t));
-    std::string all_names;
-    for (const auto& [name, line] : names_) all_names += name + '\n';
-    out.add(fmt::format("{}{:08x}{:08x}", writer_.digest(), crc, crc32(0, all_names.data(), all_names.size())));
-    out.add(static_cast<std::int64_t>(names_.size()));
-    for (const auto& [name, line] : names_) {
-      out.add(name);
-      out.add(line);
-    }
-    add_numbers(labels_);
-    add_numbers(first_types_);
+    out.add(writer_.digest() + targets_.digest());
+    targets_.pack(out);
+    out.add(std::string_view(reinterpret_cast<const char*>(first_types_.data()),
+                             first_types_.size() * sizeof(std::int32_t)));
     return std::move(out.bytes);
   }
 
@@ -67,12 +54,13 @@ class TableTokeniser {
   };
 
   void write() {
+    const auto& path = targets_.path();
     const auto encoded = encode_all(pending_.size(), [&](std::size_t i) {
       const auto& row = pending_[i];
-      auto sample = encode_at(path_, row.line,
+      auto sample = encode_at(path, row.line,
                               [&] { return tokens_.tokenizer->encode_sample(row.text, row.pair, tokens_.max_tokens); });
       if (sample.ids.empty())
-        fail_at_line(path_, row.line, "this text has no tokens; remove the row, or write a text into it");
+        fail_at_line(path, row.line, "this text has no tokens; remove the row, or write a text into it");
       return sample;
     });
     for (const auto& sample : encoded) {
@@ -86,13 +74,12 @@ class TableTokeniser {
     pending_.clear();
   }
 
-  const std::string& path_;
+  TableTargets targets_;
+  std::size_t texts_;
   const TextTokens& tokens_;
   TokenWriter& writer_;
   std::vector<Row> pending_;
-  std::map<std::string, std::int32_t> numbers_;
-  std::vector<LabelName> names_;
-  std::vector<std::int32_t> labels_, first_types_;
+  std::vector<std::int32_t> first_types_;
 };
 
 std::vector<std::int32_t> unpack_numbers(Unpacker& in) {
@@ -100,18 +87,6 @@ std::vector<std::int32_t> unpack_numbers(Unpacker& in) {
   std::vector<std::int32_t> out(bytes.size() / sizeof(std::int32_t));
   std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(out.data()));
   return out;
-}
-
-/// Whether this is a number with a fraction, as regression has: "3.8".
-bool has_fraction(const std::string& name) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), value);
-  return error == std::errc() && end == name.data() + name.size() && name.find('.') != name.npos;
-}
-
-void check_not_blank(const TokenisedTable& table, const std::string& label, std::int64_t line) {
-  if (is_blank_label(label))
-    fail_at_line(table.path, line, "the label is blank; write the class there, or remove the row");
 }
 
 class LabelledTexts : public data::Dataset {
@@ -130,7 +105,7 @@ class LabelledTexts : public data::Dataset {
     table_.tokens->read(table_.tokens->begin(row),
                         {ids.mutable_data_ptr<std::int64_t>(), static_cast<std::size_t>(length)});
     data::Sample sample{{{"input_ids", ids}, {"attention_mask", at::ones({length}, at::kLong)}},
-                        data::class_label(table_.labels[at])};
+                        {{nn::kLabels, table_.targets.label(row)}}};
     if (options_.types) {
       const auto types = at::zeros({length}, at::kLong);
       types.narrow(0, table_.first_types[at], length - table_.first_types[at]).fill_(1);
@@ -165,70 +140,36 @@ class LabelledTexts : public data::Dataset {
 
 }  // namespace
 
-bool is_blank_label(std::string_view label) { return label.find_first_not_of(' ') == label.npos; }
-
-TokenisedTable tokenise_table(const std::string& path, const TableColumns& columns, Labels labels,
+TokenisedTable tokenise_table(const std::string& path, const TextClassificationOptions& options, bool may_lack_targets,
                               const TextTokens& tokens, const data::OpenContext& context) {
+  std::vector<TableColumn> columns{
+      {"text", options.text ? std::vector{*options.text} : std::vector<std::string>{"sentence", "text"}}};
+  if (!options.text_pair.empty()) columns.push_back({"text_pair", {options.text_pair}});
+  const auto texts = columns.size();
+  for (auto& column : target_columns(options, may_lack_targets)) columns.push_back(std::move(column));
   Packer settings;
-  for (const auto* each : {"text_classification 1", columns.text.c_str(), columns.pair.c_str(), columns.label.c_str()})
-    settings.add(each);
+  settings.add("text_classification 2");
+  for (const auto& column : columns) {
+    settings.add(column.key);
+    settings.add(text::join(column.names, "\n"));
+  }
+  settings.add(options.label_separator);
   settings.add(tokens.tokenizer->digest());
   settings.add(tokens.max_tokens);
-  settings.add(labels == Labels::required ? 1 : 0);
+  settings.add(may_lack_targets ? 1 : 0);
   const TokenRecipe recipe{.sources = {path}, .settings = settings.bytes, .vocabulary = tokens.tokenizer->vocabulary()};
-  auto made = open_token_cache(
+  const auto made = open_token_cache(
       recipe,
       [&](TokenWriter& writer) {
-        TableTokeniser tokeniser(path, tokens, writer);
-        read_table(path, columns, labels, [&](const TableRow& row) { tokeniser.add(row); });
+        TableTokeniser tokeniser({path, options}, texts, tokens, writer);
+        read_table(path, columns, [&](const TableRow& row) { tokeniser.add(row); });
         return tokeniser.finish();
       },
       context);
-  TokenisedTable table{
-      .path = path, .tokens = std::move(made.tokens), .digest = {}, .names = {}, .labels = {}, .first_types = {}};
   Unpacker in(made.extra);
-  table.digest = in.text();
-  for (auto left = in.number(); left > 0; --left) {
-    auto name = in.text();
-    table.names.push_back({std::move(name), in.number()});
-  }
-  table.labels = unpack_numbers(in);
-  table.first_types = unpack_numbers(in);
-  return table;
-}
-
-std::vector<std::string> classes_of_labels(const TokenisedTable& train) {
-  std::vector<std::string> classes;
-  bool integers = true;
-  for (const auto& [name, line] : train.names) {
-    check_not_blank(train, name, line);
-    if (has_fraction(name))
-      fail_at_line(train.path, line,
-                   fmt::format("the label {} is a number with a fraction; a class is an integer or a "
-                               "name",
-                               name));
-    integers = integers && text::integer(name);
-    classes.push_back(name);
-  }
-  std::sort(classes.begin(), classes.end(), [&](const std::string& a, const std::string& b) {
-    return integers ? *text::integer(a) < *text::integer(b) : a < b;
-  });
-  return classes;
-}
-
-void number_labels(TokenisedTable& table, const std::vector<std::string>& classes, const std::string& train) {
-  std::vector<std::int32_t> classes_by_name;
-  for (const auto& [name, line] : table.names) {
-    check_not_blank(table, name, line);
-    const auto found = std::find(classes.begin(), classes.end(), name);
-    if (found == classes.end())
-      fail_at_line(
-          table.path, line,
-          fmt::format("the label \"{}\" is not in {} (its labels: {}); a class must be in train to be learned{}", name,
-                      train, text::first_few(classes), text::did_you_mean(name, classes)));
-    classes_by_name.push_back(static_cast<std::int32_t>(found - classes.begin()));
-  }
-  for (auto& label : table.labels) label = classes_by_name[static_cast<std::size_t>(label)];
+  auto digest = in.text();
+  auto targets = TableTargets::unpack(path, options, in);
+  return {made.tokens, std::move(digest), std::move(targets), unpack_numbers(in)};
 }
 
 std::vector<std::int64_t> order_in_buckets(std::vector<std::int64_t> shuffled, const data::Shuffle& shuffle,

@@ -1,4 +1,4 @@
-// One split of texts, or pairs of texts, each with a class. They are tokenised once (token_cache.h).
+// One split of texts, or pairs of texts, each with its targets. They are tokenised once (token_cache.h).
 #pragma once
 
 #include <cstdint>
@@ -6,29 +6,20 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "core/data/datasets.h"
-#include "datasets/text/table_reader.h"
+#include "datasets/tables/table_targets.h"
 #include "datasets/text/token_cache.h"
 #include "tokenizers/tokenizer.h"
 
 namespace trireme::datasets {
 
-/// A label as the file has it.
-struct LabelName {
-  std::string name;
-  std::int64_t line = 0;  ///< of its first sample
-};
-
 /// A file of texts, tokenised.
 struct TokenisedTable {
-  std::string path;
   std::shared_ptr<const TokenFile> tokens;  ///< a sequence a sample
-  std::string digest;                       ///< of the ids and labels
-  std::vector<LabelName> names;             ///< in the order of the file; empty: the file has no labels
-  std::vector<std::int32_t> labels;         ///< indices into `names`
+  std::string digest;                       ///< of the ids and targets
+  TableTargets targets;                     ///< of no row: the table has none
   std::vector<std::int32_t> first_types;    ///< tokens of type 0 at the begin of each sample; the others have type 1
 };
 
@@ -37,17 +28,10 @@ struct TextTokens {
   std::int64_t max_tokens = 0;
 };
 
-/// @throws DataError that names file and line
-TokenisedTable tokenise_table(const std::string& path, const TableColumns& columns, Labels labels,
+/// Reads the columns of the texts and targets. `may_lack_targets`: all of them. @throws DataError that names file and
+/// line
+TokenisedTable tokenise_table(const std::string& path, const TextClassificationOptions& options, bool may_lack_targets,
                               const TextTokens& tokens, const data::OpenContext& context);
-
-/// Whether a label has nothing but spaces, as test tables have in place of labels that are not public.
-bool is_blank_label(std::string_view label);
-/// The classes of these labels: integers in their order, other names in byte order. @throws DataError for a blank label
-/// and a number with a fraction, which are no classes
-std::vector<std::string> classes_of_labels(const TokenisedTable& train);
-/// Numbers the labels by `classes`. @throws DataError with the line of a label that is no class
-void number_labels(TokenisedTable& table, const std::vector<std::string>& classes, const std::string& train);
 
 /// Length buckets: a shuffled order in which the samples of each step are of like lengths, so that little is padded.
 /// `shuffled`, a permutation, is cut into windows of many global batches; each is sorted by length and cut into global
@@ -64,8 +48,8 @@ struct LabelledTextOptions {
   bool length_buckets = false;
 };
 
-/// Samples: input_ids, attention_mask and, if wanted, token_type_ids int64 [T]; labels int64 [].
-/// `rows`: those of the table that are samples; unset: all. @pre number_labels(table)
+/// Samples: input_ids, attention_mask and, if wanted, token_type_ids int64 [T]; labels as TableTargets has them.
+/// `rows`: those of the table that are samples; unset: all. @pre TableTargets::number_by()
 std::shared_ptr<data::Dataset> labelled_texts(TokenisedTable table, const LabelledTextOptions& options,
                                               nn::DataSpec spec,
                                               std::optional<std::vector<std::int64_t>> rows = std::nullopt);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "core/nn/model_kind.h"
+#include "models/parts.h"
 
 namespace trireme::models::basic_net {
 
@@ -27,7 +28,7 @@ const Fields<Options>& fields();
 class Kind : public nn::ModelKindOf<Options> {
  public:
   Kind() : ModelKindOf(basic_net::fields()) {}
-  [[nodiscard]] std::string default_task(const nn::DataSpec& /*data*/) const override { return "classification"; }
+  [[nodiscard]] std::string default_task(const nn::DataSpec& data) const override { return task_of_labels(data); }
   [[nodiscard]] std::string head_prefix() const override { return "fc2."; }
 
  protected:

@@ -116,7 +116,8 @@ void Kind::write_to(const Options& o, nlohmann::json& config) const {
 }
 
 std::string Kind::default_task(const nn::DataSpec& data) const {
-  return data.classes > 0 ? "classification" : "masked_lm";
+  const auto task = task_of_labels(data);
+  return task == "classification" && data.classes == 0 ? "masked_lm" : task;
 }
 
 }  // namespace trireme::models::bert

@@ -14,6 +14,7 @@
 
 #include "core/nn/hf_config.h"
 #include "core/nn/model_kind.h"
+#include "models/parts.h"
 
 namespace trireme::models::resnet {
 
@@ -42,7 +43,7 @@ const Fields<Options>& fields();
 class Kind : public nn::ModelKindOf<Options> {
  public:
   Kind() : ModelKindOf(resnet::fields()) {}
-  [[nodiscard]] std::string default_task(const nn::DataSpec& /*data*/) const override { return "classification"; }
+  [[nodiscard]] std::string default_task(const nn::DataSpec& data) const override { return task_of_labels(data); }
   [[nodiscard]] std::string head_prefix() const override { return "fc."; }
 
  protected:

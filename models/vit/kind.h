@@ -14,6 +14,7 @@
 #include "core/nn/hf_config.h"
 #include "core/nn/layers/image_size.h"
 #include "core/nn/model_kind.h"
+#include "models/parts.h"
 
 namespace trireme::models::vit {
 
@@ -40,7 +41,7 @@ class Kind : public nn::ModelKindOf<Options> {
   Kind() : ModelKindOf(vit::fields()) {}
   [[nodiscard]] const nn::HfKeys& hf_keys() const override;
   [[nodiscard]] nn::Policy policy(const void* options) const override;
-  [[nodiscard]] std::string default_task(const nn::DataSpec& /*data*/) const override { return "classification"; }
+  [[nodiscard]] std::string default_task(const nn::DataSpec& data) const override { return task_of_labels(data); }
   [[nodiscard]] std::string head_prefix() const override { return "classifier."; }
 
  protected:

@@ -32,4 +32,26 @@ inline std::vector<nlohmann::json> metrics_of(const std::string& run, const std:
   return out;
 }
 
+/// Trains on 1 rank and on 2, expects the same losses, and returns the last evaluation. `out`: what was printed.
+inline nlohmann::json same_on_two_ranks(const SmallRun& run, std::size_t steps, const Arguments& arguments = {},
+                                        std::string* out = nullptr) {
+  std::vector<nlohmann::json> losses, evaluations;
+  for (const int ranks : {1, 2}) {
+    const auto result = run.train(ranks, arguments);
+    EXPECT_EQ(result.code, 0) << result.err << result.out;
+    if (result.code != 0) return {};
+    if (out != nullptr) *out = result.out;
+    losses.emplace_back(metrics_of(run.dir(), "step"));
+    evaluations.emplace_back(metrics_of(run.dir(), "eval", "validation"));
+  }
+  EXPECT_EQ(losses[0].size(), steps);
+  for (std::size_t i = 0; i < losses[0].size(); ++i) {
+    const double expected = losses[0][i]["loss"];
+    EXPECT_NEAR(losses[1][i]["loss"], expected, 1e-9 * expected) << i;
+  }
+  const double expected = evaluations[0].back()["loss"];
+  EXPECT_NEAR(evaluations[1].back()["loss"], expected, 1e-9 * expected);
+  return evaluations[1].back();
+}
+
 }  // namespace trireme::tests

@@ -63,32 +63,12 @@ struct RunOnTensors : SmallRun {
   }
 };
 
-/// Trains on 1 rank and on 2, expects the same losses and scores, and returns the last evaluation.
-nlohmann::json train_in_two_layouts(const SmallRun& run, const std::vector<std::string>& arguments) {
-  std::vector<nlohmann::json> steps, evaluations;
-  for (const int ranks : {1, 2}) {
-    const auto result = run.train(ranks, arguments);
-    EXPECT_EQ(result.code, 0) << result.err << result.out;
-    if (result.code != 0) return {};
-    steps.emplace_back(metrics_of(run.dir(), "step"));
-    evaluations.emplace_back(metrics_of(run.dir(), "eval", "validation"));
-  }
-  EXPECT_EQ(steps[0].size(), 8U);
-  for (std::size_t i = 0; i < steps[0].size(); ++i) {
-    const double expected = steps[0][i]["loss"];
-    EXPECT_NEAR(steps[1][i]["loss"], expected, 1e-9 * expected) << i;
-  }
-  const double expected = evaluations[0].back()["loss"];
-  EXPECT_NEAR(evaluations[1].back()["loss"], expected, 1e-9 * expected);
-  return evaluations[1].back();
-}
-
 TEST(RunTasks, Regression) {
   const RunOnTensors run("F32", "", [](std::size_t i) { return bytes_of(0.1F * static_cast<float>(i % 3)); });
-  const auto refused = run.train(1);
+  const auto refused = run.train(1, {"--set", "train.task=classification"});
   EXPECT_EQ(refused.code, 2) << refused.err;
   EXPECT_NE(refused.err.find("choose another train.task"), std::string::npos) << refused.err;
-  const auto scores = train_in_two_layouts(run, {"--set", "train.task=regression"});
+  const auto scores = same_on_two_ranks(run, 8);  // labels with fractions are for regression
   EXPECT_GT(scores["mean_absolute_error"], 0.0);
   EXPECT_FALSE(scores.contains("accuracy"));
   EXPECT_EQ(json_of(run.dir() + "/model/config.json")["problem_type"], "regression");
@@ -105,7 +85,7 @@ TEST(RunTasks, MultiLabel) {
   const RunOnTensors run("U8", ",4", [](std::size_t i) {
     return std::string({char(i % 2), char(i % 3 == 0), 1, char(i % 5 == 0)});
   });
-  const auto scores = train_in_two_layouts(run, {"--set", "train.task=multi_label"});
+  const auto scores = same_on_two_ranks(run, 8, {"--set", "train.task=multi_label"});
   EXPECT_GT(scores["f1"], 0.0);
   EXPECT_EQ(json_of(run.dir() + "/model/config.json")["problem_type"], "multi_label_classification");
 }
@@ -113,7 +93,7 @@ TEST(RunTasks, MultiLabel) {
 TEST(RunTasks, IgnoredLabels) {
   const RunOnTensors run("I64", "",
                          [](std::size_t i) { return bytes_of<std::int64_t>(i % 4 == 1 || i < 5 ? -100 : i % 3); });
-  const auto scores = train_in_two_layouts(run, {"--set", "train.label_smoothing=0.1"});
+  const auto scores = same_on_two_ranks(run, 8, {"--set", "train.label_smoothing=0.1"});
   EXPECT_EQ(scores["samples"], 19);
   EXPECT_FALSE(scores.contains("top_k")) << "of 3 classes";
   const double hits = scores["accuracy"].get<double>() * 10;  // 10 labels are not ignored

@@ -31,27 +31,6 @@ struct RunOnTexts : SmallRun {
   static constexpr const char* kWords = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\n";
 };
 
-/// Trains on 1 rank and on 2, expects the same losses, and returns the last evaluation. `out`: what was printed.
-nlohmann::json same_on_two_ranks(const RunOnTexts& run, std::size_t steps, std::string& out) {
-  std::vector<nlohmann::json> losses, evaluations;
-  for (const int ranks : {1, 2}) {
-    const auto result = run.train(ranks);
-    EXPECT_EQ(result.code, 0) << result.err << result.out;
-    if (result.code != 0) return {};
-    out = result.out;
-    losses.emplace_back(metrics_of(run.dir(), "step"));
-    evaluations.emplace_back(metrics_of(run.dir(), "eval", "validation"));
-  }
-  EXPECT_EQ(losses[0].size(), steps);
-  for (std::size_t i = 0; i < losses[0].size(); ++i) {
-    const double expected = losses[0][i]["loss"];
-    EXPECT_NEAR(losses[1][i]["loss"], expected, 1e-9 * expected) << i;
-  }
-  const double expected = evaluations[0].back()["loss"];
-  EXPECT_NEAR(evaluations[1].back()["loss"], expected, 1e-9 * expected);
-  return evaluations[1].back();
-}
-
 TEST(RunTexts, Classification) {
   double padded[2] = {};
   for (const bool buckets : {false, true}) {
@@ -60,7 +39,7 @@ TEST(RunTexts, Classification) {
         std::string("name = \"text_classification\"\nmax_tokens = 9\n") + (buckets ? "length_buckets = true\n" : ""),
         "epochs = 2\nglobal_batch = 4\n");
     std::string out;
-    const auto evaluation = same_on_two_ranks(run, 12, out);
+    const auto evaluation = same_on_two_ranks(run, 12, {}, &out);
     ASSERT_TRUE(evaluation.contains("padded_share")) << evaluation;
     padded[buckets ? 1 : 0] = evaluation["padded_share"];
     EXPECT_NE(out.find("21 train, 21 validation, 0 test; 2 classes: bad, good; WordPiece, 9 tokens; up to 9 a sample"),
@@ -86,7 +65,7 @@ TEST(RunTexts, LanguageModels) {
   for (const auto& c : cases) {
     const RunOnTexts run(c.model, c.data, "epochs = 1\nglobal_batch = 4\nmicro_batch = 1\n");
     std::string out;
-    const auto evaluation = same_on_two_ranks(run, c.steps, out);
+    const auto evaluation = same_on_two_ranks(run, c.steps, {}, &out);
     for (const auto& step : metrics_of(run.dir(), "step")) {
       EXPECT_EQ(step.value("tokens", 0), c.tokens * step.value("samples", 0)) << step;
       EXPECT_EQ(step.contains("tokens"), c.tokens > 0) << step;

@@ -167,15 +167,16 @@ TEST_F(TextTables, ErrorsNameFileAndLine) {
        "train.jsonl:2: there is no column \"label\", which data.label names (the columns: text)"},
       {".jsonl", "{\"text\":[1],\"label\":0}\n", "train.jsonl:1: \"text\" is [1]; it must be a string"},
       {".jsonl", "{\"text\":\"a\",\"label\":0.5}\n",
-       "train.jsonl:1: \"label\" is 0.5; it must be an integer or a string"},
+       "train.jsonl:1: \"label\" is 0.5; it must be an integer, a string, or a list of these"},
       {".tsv", "sentence\tlabel\na\t0\nb\xE9 c\t0\n",
        "train.tsv:3: byte 2 of this line, 0xE9, is not UTF-8; convert the file, as with `iconv -f latin1 -t utf-8`"},
       {".tsv", "sentence\tlabel\na\t0\nb\t3.5\n",
-       "train.tsv:3: the label 3.5 is a number with a fraction; a class is an integer or a name"},
+       "train.tsv:3: the label 3.5 is a number with a fraction; a class is an integer or a name; to predict numbers, "
+       "name their columns with data.numbers"},
       {".tsv", "sentence\tlabel\na\t0\nb\t\n",
        "train.tsv:3: the label is blank; write the class there, or remove the row"},
       {".tsv", "\xFF\xFEs", "train.tsv: is UTF-16; convert the file, as with `iconv -f utf-16 -t utf-8`"},
-      {".txt", "a\n", "train.txt: a table of texts ends with .tsv, .csv or .jsonl, by which its format is known"}};
+      {".txt", "a\n", "train.txt: a table ends with .tsv, .csv or .jsonl, by which its format is known"}};
   for (const auto& c : cases) EXPECT_EQ(error_in_train(c.ending, c.text, c.more), c.message) << c.text;
 }
 

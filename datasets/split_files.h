@@ -1,4 +1,4 @@
-// The keys with which data sets of texts name the files of their splits.
+// The keys with which data sets of texts and tables name the files of their splits.
 #pragma once
 
 #include <fmt/format.h>
@@ -26,7 +26,7 @@ Fields<T>& add_split_fields(Fields<T>& table, const std::string& files, const st
              {std::pair{"train", &o.train}, {"validation", &o.validation}, {"test", &o.test}})
           if (!o.path.empty() && !value->empty())
             section.fail(key, "conflicts with path, a folder in which the splits are found by their names; remove one");
-        if (o.path.empty() && o.train.empty()) section.fail("train", "is required without path: the texts to train on");
+        if (o.path.empty() && o.train.empty()) section.fail("train", "is required without path: the data to train on");
       });
 }
 
@@ -37,13 +37,5 @@ const std::string& source_of(const SplitOptions& options);
 /// by one of the endings, which may be nothing.
 /// @throws DataError when it is no folder, or has two for the same split
 std::map<data::Split, std::string> split_files(const SplitOptions& options, const std::vector<std::string>& endings);
-
-/// For a folder all of whose files are read as texts of the train split: none may be a table, except .jsonl, and none
-/// may begin with a split's name, as train-00000-of-00002.txt does.
-/// @throws DataError that names one
-void check_only_texts(const std::string& folder);
-
-/// Texts are checked when they are opened. @throws ConfigError for on_bad_sample = "skip", which would have no effect
-void refuse_skipping(const data::OpenContext& context);
 
 }  // namespace trireme::datasets
