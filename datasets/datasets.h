@@ -96,6 +96,14 @@ struct TargetOptions {
 
 struct TableOptions : SplitOptions, HeldOutOptions, TargetOptions {};
 
+struct ImageTableOptions : DecodedImageOptions, TableOptions {
+  std::optional<std::string> image{};  ///< column; unset: "file_name", "image", "path" or "file"
+  std::string images = "";             ///< the folder of relative paths; "": that of the table
+  std::string split = "";              ///< column of a single table; "": a table for each split
+};
+/// Tables of images (image_table_kind.cpp).
+data::DatasetFactory image_table(ImageTableOptions options = {});
+
 struct TextClassificationOptions : TableOptions {
   std::optional<std::string> text{};       ///< column; unset: "sentence" or "text"
   std::string text_pair = "";              ///< column; "": samples are single texts

@@ -244,7 +244,8 @@ TEST(RunConfig, ChecksRulesThatSpanKeys) {
       {{"data.random_resized_crop=true", "data.crop_scale=[1, 0.5]"}, "the smaller fraction first"},
       {{"data.name=tensors", "data.cache_mb=1"}, "has no effect with name = \"tensors\""},
       {{"data.name=leaves", "data.images=90"}, "has no effect, because data.path names leaves"},
-      {{"data.images=100"}, "has no effect with name = \"image_folder\"; remove it, or set name to leaves"},
+      {{"data.images=100"},
+       "has no effect with name = \"image_folder\"; remove it, or set name to image_table or leaves"},
       {{"schedule.step_size=3"}, "has no effect with name = \"cosine\"; remove it, or set name to step"},
       {{"schedule.name=step"}, "is required with name = \"step\""},
       {{"schedule.name=multi_step"}, "are required with name = \"multi_step\""},
@@ -258,7 +259,8 @@ TEST(RunConfig, ChecksRulesThatSpanKeys) {
       {{"train.topc=3"}, "no key \"topc\" in [train]; did you mean \"topk\"?"},
       {{"optimizer.momentun=0.9"}, "no key \"momentun\" in [optimizer]"},
       {{"data.name=leave"},
-       "must be one of cifar10, cifar100, image_folder, leaves, mnist, tar_shards, tensors, text, text_classification; "
+       "must be one of cifar10, cifar100, image_folder, image_table, leaves, mnist, tar_shards, tensors, text, "
+       "text_classification; "
        "did you mean \"leaves\"?"},
       {{"run.keep_checkpoints=0", "run.checkpoint_every=5"}, "has no effect, because keep_checkpoints = 0"},
       {{"run.dir="}, "is empty"},

@@ -1,0 +1,97 @@
+// Trainings on tables of images and of texts as users run them: the table says what is learned.
+#include <set>
+
+#include "tests/command/metrics.h"
+
+namespace trireme::tests {
+namespace {
+
+/// A small run on a table of leaves in a folder, or of texts. `keys`: of [data].
+struct RunOnTable : SmallRun {
+  RunOnTable(bool images, const std::string& keys)
+      : SmallRun("", "epochs = 2\nglobal_batch = 6\nprecision = \"fp64\"\n") {
+    std::string table = "file_name,text,label,tags,rust,spots,age\n";
+    int i = 0;
+    if (images) {
+      EXPECT_EQ(
+          run_process({TRIREME_COMMAND, "data", "leaves", "--out", leaves(), "--images", "30", "--size", "16"}).code,
+          0);
+      std::set<fs::path> files;
+      for (const auto& file : fs::recursive_directory_iterator(leaves() + "/train"))
+        if (file.is_regular_file()) files.insert(file.path());
+      for (const auto& file : files) {
+        const auto name = file.parent_path().filename().string();
+        table += fs::relative(file, leaves()).string() + ",," + name + "," + row(i++);
+      }
+    } else {
+      for (; i < 21; ++i) table += ",text " + std::string(static_cast<std::size_t>(1 + i % 5), 'x') + ",a," + row(i);
+    }
+    folder.write("leaves/all.csv", table);
+    const auto data =
+        "[data]\ntrain = \"" + leaves() + "/all.csv\"\nvalidation = \"" + leaves() + "/all.csv\"\n" + keys;
+    folder.write("run.toml",
+                 images ? data + "name = \"image_table\"\nimage_size = 16\n" + content_of(config)
+                        : data + "name = \"text_classification\"\ntokenizer = \"bytes\"\n[run]\ndir = \"" + dir() +
+                              "\"\ndevice = \"cpu\"\n[model]\nname = \"bert\"\nhidden_size = 16\nnum_layers = 1\n"
+                              "num_heads = 2\nintermediate_size = 24\n[train]\nepochs = 2\nglobal_batch = 6\n"
+                              "precision = \"fp64\"\n");
+  }
+  [[nodiscard]] std::string leaves() const { return folder.path() + "/leaves"; }
+  static std::string row(int i) {
+    return std::string(i % 2 == 0   ? "rust spots"
+                       : i % 3 == 0 ? "spots"
+                                    : "") +
+           "," + (i % 2 == 0 ? "1" : "0") + "," + (i % 2 == 0 || i % 3 == 0 ? "True" : "False") + "," +
+           std::to_string(i % 4 - 1.5) + "\n";
+  }
+};
+
+/// What an evaluation prints, but for its time.
+std::string evaluated(const SmallRun& run, const std::vector<std::string>& assignments) {
+  const auto result = run_process(sets(assignments, {TRIREME_COMMAND, "eval", run.dir()}));
+  EXPECT_EQ(result.code, 0) << result.err;
+  return result.out.substr(0, result.out.rfind("   "));
+}
+
+TEST(RunTables, LearnLabelsAndNumbers) {
+  for (const bool images : {true, false}) {
+    SCOPED_TRACE(images ? "images" : "texts");
+    const RunOnTable by_columns(images, "labels = [\"rust\", \"spots\"]\n");
+    std::string out;
+    const auto scores = same_on_two_ranks(by_columns, 8, {}, &out);
+    ASSERT_TRUE(scores.contains("f1")) << scores;
+    EXPECT_NE(out.find("2 classes: rust, spots"), std::string::npos) << out;
+    const auto model = json_of(by_columns.dir() + "/model/config.json");
+    EXPECT_EQ(model["problem_type"], "multi_label_classification");
+    EXPECT_EQ(model["id2label"], nlohmann::json::parse(R"({"0": "rust", "1": "spots"})"));
+    EXPECT_EQ(evaluated(by_columns, {"data.labels=[\"spots\",\"rust\"]"}), evaluated(by_columns, {}))
+        << "labels are numbered as in the weights";
+    const RunOnTable by_names(images, "label = \"tags\"\nlabel_separator = \" \"\n");
+    train_well(by_names, 1);
+    EXPECT_NEAR(metrics_of(by_names.dir(), "eval", "validation").back()["loss"], scores["loss"], 1e-9);
+    const RunOnTable run(images, "numbers = [\"age\"]\n");
+    EXPECT_TRUE(same_on_two_ranks(run, 8).contains("mean_absolute_error"));
+    EXPECT_EQ(json_of(run.dir() + "/model/config.json")["problem_type"], "regression");
+    expect_only_refusal(run.train(1, {"--set", "train.task=multi_label", "--fresh"}), 2,
+                        "\"multi_label\" needs 0 or 1 for each of C labels [C], but the data have labels int64 [] for "
+                        "each sample; choose another train.task");
+  }
+}
+
+TEST(RunTables, OfImagesAreReadAsAFolder) {
+  const RunOnTable run(true, "validation_share = 0.3\n");
+  auto text = content_of(run.config);
+  const auto at = text.find("validation = ");
+  run.folder.write("run.toml", text.erase(at, text.find('\n', at) + 1 - at));
+  const auto scores = same_on_two_ranks(run, 6, {"--set", "data.shard_data=true"});
+  ASSERT_TRUE(scores.contains("accuracy")) << scores;
+  const auto image = run.leaves() + "/test/rust/";
+  const auto predicted = run_process({TRIREME_COMMAND, "predict", run.dir(), image});
+  EXPECT_EQ(predicted.code, 0) << predicted.err;
+  EXPECT_EQ(predicted.out.find(image), 0U) << predicted.out;
+  expect_only_refusal(run.train(1, {"--set", "data.labels=[\"rust\"]", "--set", "data.label=label"}), 2,
+                      "--set data.label=label: conflicts with labels, which names other columns to learn");
+}
+
+}  // namespace
+}  // namespace trireme::tests
