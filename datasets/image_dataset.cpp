@@ -5,11 +5,11 @@
 namespace trireme::datasets {
 
 ImageDataset::ImageDataset(std::shared_ptr<PixelSource> source, TransformOptions transform, std::uint64_t seed,
-                           std::shared_ptr<CacheBudget> budget, bool skip_bad, const Log& log)
+                           std::shared_ptr<CacheBudget> budget, bool skip_bad, const Log& log, bool alone)
     : source_(std::move(source)),
       transform_(std::move(transform), seed),
       cache_(source_->size(), std::move(budget)),
-      bad_(skip_bad, log),
+      bad_(skip_bad, log, alone),
       oriented_(static_cast<std::size_t>(source_->size())) {}
 
 std::vector<nn::SampleTensor> ImageDataset::combined_targets() const { return transform_.combined_targets(); }

@@ -72,8 +72,9 @@ class PixelCache {
 /// loaded if there is a random crop.
 class ImageDataset : public data::RowDataset {
  public:
+  /// `skip_bad`, `log` and `alone`: see bad_samples.h.
   ImageDataset(std::shared_ptr<PixelSource> source, TransformOptions transform, std::uint64_t seed,
-               std::shared_ptr<CacheBudget> budget, bool skip_bad, const Log& log);
+               std::shared_ptr<CacheBudget> budget, bool skip_bad, const Log& log, bool alone = false);
 
   [[nodiscard]] std::int64_t size() const override { return source_->size(); }
   [[nodiscard]] std::vector<nn::SampleTensor> combined_targets() const override;

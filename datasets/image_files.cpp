@@ -79,7 +79,8 @@ data::FileSamples open_image_files(ImageOptions& options, const Normalisation& u
   out.data = std::make_shared<ImageDataset>(
       std::make_shared<NamedFilesSource>(out.files, static_cast<std::int64_t>(usual.mean.size()), decoding),
       transform_of(options, default_size, data::Split::validation), context.seed,
-      std::make_shared<CacheBudget>(/*bytes=*/0), context.skip_bad_samples, context.log);
+      std::make_shared<CacheBudget>(/*bytes=*/0), context.skip_bad_samples, context.log,
+      /*alone=*/true);
   return out;
 }
 

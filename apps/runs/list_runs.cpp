@@ -11,6 +11,7 @@
 #include "core/base/clock.h"
 #include "core/base/error.h"
 #include "core/base/json_text.h"
+#include "core/base/terminal_text.h"
 #include "core/base/text.h"
 
 namespace trireme::apps {
@@ -67,7 +68,7 @@ int list_runs(const RunsCommand& command) {
       {"run", "state", "step", "best validation", "goodput", "ranks", "plugin", "last line"}};
   for (const auto& run : runs) {
     const auto steps = run.steps > 0 ? fmt::format("{} of {}", run.step, run.steps) : std::to_string(run.step);
-    rows.push_back({for_terminal(text::printable(run.dir)), name_of(run.state), steps, best_text(run),
+    rows.push_back({for_terminal(run.dir), name_of(run.state), steps, best_text(run),
                     run.times.starts > 0 ? fmt::format("{:.1f} %", 100 * run.times.goodput()) : "-",
                     or_dash(run.layout), or_dash(run.plugin),
                     run.times.end > 0 ? age_text(now - run.times.end) + " ago" : "-"});

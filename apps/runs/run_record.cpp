@@ -16,6 +16,7 @@
 #include "core/base/file_descriptor.h"
 #include "core/base/json_members.h"
 #include "core/base/json_parse.h"
+#include "core/base/terminal_text.h"
 
 namespace trireme::apps {
 namespace {
@@ -52,12 +53,6 @@ void take_start(RunRecord& run, const json& line) {
 }
 
 }  // namespace
-
-std::string for_terminal(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, '?');
-  return text;
-}
 
 const char* name_of(RunState state) {
   switch (state) {

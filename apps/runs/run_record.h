@@ -31,8 +31,6 @@ struct RunRecord {
   std::optional<double> best{};
   train::RunTimes times{};
 };
-/// A text that anybody may have written, for a terminal, on which control characters would act: they become '?'.
-std::string for_terminal(std::string text);
 /// "accuracy 94.1 %", "loss 2.31"; "-" while none is known.
 std::string best_text(const RunRecord& run);
 

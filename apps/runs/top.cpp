@@ -16,6 +16,7 @@
 #include "core/base/clock.h"
 #include "core/base/error.h"
 #include "core/base/json_members.h"
+#include "core/base/terminal_text.h"
 #include "core/base/text.h"
 
 namespace trireme::apps {
@@ -54,7 +55,7 @@ std::string percent(double share) { return fmt::format("{:.1f} %", 100 * share);
 std::vector<std::vector<std::string>> rows_of(const RunRecord& run, const Last& last) {
   std::vector<std::vector<std::string>> rows;
   const auto add = [&](const char* label, std::string text) { rows.push_back({label, std::move(text)}); };
-  add("run", fmt::format("{}: {}, last line {} ago", for_terminal(text::printable(run.dir)), name_of(run.state),
+  add("run", fmt::format("{}: {}, last line {} ago", for_terminal(run.dir), name_of(run.state),
                          text::clock(unix_seconds() - run.times.end)));
   if (!run.plugin.empty()) add("ranks", fmt::format("{} ({})", run.layout, run.plugin));
   auto step = std::to_string(run.step);

@@ -1,5 +1,5 @@
 // BadSamples: handles samples that cannot be read (data.on_bad_sample). "error": the error is rethrown with a remedy.
-// "skip": the sample is logged once, counted once, and not tried again. Thread-safe.
+// "skip": the sample is logged once, with the rank, counted once, and not tried again. Thread-safe.
 #pragma once
 
 #include <fmt/format.h>
@@ -8,16 +8,19 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <string>
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/terminal_text.h"
 #include "core/data/dataset.h"
 
 namespace trireme::data {
 
 class BadSamples {
  public:
-  BadSamples(bool skip, const Log& log) : skip_(skip), log_(log) {}
+  /// `alone`: there is no other rank, so none is named.
+  BadSamples(bool skip, const Log& log, bool alone = false) : skip_(skip), alone_(alone), log_(log) {}
 
   /// Returns the result of `read`, or nullopt for a sample that is skipped.
   template <class Read>
@@ -35,7 +38,7 @@ class BadSamples {
                                     error.what()),
                         error.where());
       const std::lock_guard lock(mutex_);
-      if (bad_.insert(index).second) log_.warn_on_rank("a sample is skipped: {}", error.what());
+      if (bad_.insert(index).second) warn("a sample is skipped: " + for_terminal(error.what()));
       return std::nullopt;
     }
   }
@@ -46,7 +49,8 @@ class BadSamples {
   }
 
  private:
-  bool skip_;
+  void warn(const std::string& message) const { alone_ ? log_.warn("{}", message) : log_.warn_on_rank("{}", message); }
+  bool skip_, alone_;
   Log log_;
   mutable std::mutex mutex_;
   std::set<std::int64_t> bad_;
