@@ -36,10 +36,10 @@ struct EvalCommand : WeightsArgument {
   std::optional<std::string> report;  ///< set: the task's report is wanted, and if it is not "", in this file
 };
 struct PredictCommand : WeightsArgument {
-  std::vector<std::string> images;  ///< files and folders
-  bool csv = false;
-  std::int64_t top = 1;               ///< classes for each image
-  std::optional<std::int64_t> batch;  ///< images of a forward pass; unset: as in an evaluation
+  std::vector<std::string> inputs;    ///< files and folders
+  bool csv = false, jsonl = false;    ///< one of these, or lines for people
+  std::optional<std::int64_t> top;    ///< classes or labels for each sample; unset: 1, or the labels that are likely
+  std::optional<std::int64_t> batch;  ///< samples of a forward pass; unset: as in an evaluation
 };
 struct GenerateCommand : WeightsArgument {
   std::string prompt, prompts;  ///< the text to continue, or a file with one in each line; the other is ""

@@ -64,15 +64,20 @@ void add_eval(CLI::App& app, Parsed& out) {
 }
 
 void add_predict(CLI::App& app, Parsed& out) {
-  auto& command = *app.add_subcommand("predict", "Predict the classes of images, without a data set");
+  auto& command =
+      *app.add_subcommand("predict", "Predict what a run has learned for images or texts, without a data set");
   add_required(command, "WEIGHTS", out.predict.weights, kWeightsHelp);
-  add_required(command, "IMAGE", out.predict.images,
-               "Images (JPEG or PNG), and folders: all images below them, sorted by path");
+  add_required(command, "FILE", out.predict.inputs,
+               "Images; or texts: tables (.csv, .tsv, .jsonl), and .txt with a text in each line; or folders: all such "
+               "files below them, sorted by path");
   add(command, "--config FILE", out.predict.config, kConfigHelp);
   add_set(command, out.predict.set);
-  command.add_flag("--csv", out.predict.csv, "Print a CSV table: image,class,probability");
-  add(command, "--top K", out.predict.top, "Classes for each image, the most probable first")->capture_default_str();
-  add(command, "--batch N", out.predict.batch, "Images for each forward pass; default: as in an evaluation");
+  command.add_flag("--csv", out.predict.csv, "Print a CSV table, such as image,class,probability");
+  command.add_flag("--jsonl", out.predict.jsonl, "Print a JSON object for each sample");
+  add(command, "--top K", out.predict.top,
+      "Classes or labels for each sample, the most probable first; default: one class, and the labels with a "
+      "probability of at least 0.5");
+  add(command, "--batch N", out.predict.batch, "Samples for each forward pass; default: as in an evaluation");
 }
 
 void add_generate(CLI::App& app, Parsed& out) {

@@ -238,6 +238,7 @@ Command finish(CLI::App& app, Parsed& parsed) {
     auto& predict = parsed.predict;
     check_range(app, "--top", predict.top, 1, 1000);
     check_range(app, "--batch", predict.batch, 1, 65536);
+    if (predict.csv && predict.jsonl) refuse(app, "--csv and --jsonl: both say how to print; remove one");
     resolve_weights(app, predict);
     return predict;
   }

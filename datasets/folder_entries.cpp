@@ -35,6 +35,45 @@ std::vector<FolderEntry> folder_entries(const fs::path& folder) {
   return found;
 }
 
+namespace {
+
+std::vector<std::string> files_below(const std::string& folder,
+                                     const std::function<bool(const std::string& name)>& is_wanted,
+                                     const std::string& wanted) {
+  std::vector<std::string> files;
+  std::error_code error;
+  fs::recursive_directory_iterator it(folder, fs::directory_options::follow_directory_symlink, error);
+  for (const fs::recursive_directory_iterator end; !error && it != end; it.increment(error)) {
+    const auto name = it->path().filename().string();
+    std::error_code none;
+    const bool is_folder = it->is_directory(none);
+    if (is_hidden(name)) {
+      if (is_folder) it.disable_recursion_pending();
+    } else if (!is_folder && is_wanted(name)) {
+      files.push_back(it->path().string());
+    }
+  }
+  if (error) throw DataError(fmt::format("{}: cannot be read: {}", folder, error.message()));
+  if (files.empty()) throw DataError(fmt::format("{}: no {} in this folder", folder, wanted));
+  std::sort(files.begin(), files.end());
+  return files;
+}
+
+}  // namespace
+
+std::vector<std::string> named_files(const std::vector<std::string>& paths,
+                                     const std::function<bool(const std::string& name)>& is_wanted,
+                                     const std::string& wanted) {
+  std::vector<std::string> files;
+  for (const auto& path : paths) {
+    std::error_code none;
+    const auto named =
+        fs::is_directory(path, none) ? files_below(path, is_wanted, wanted) : std::vector<std::string>{path};
+    files.insert(files.end(), named.begin(), named.end());
+  }
+  return files;
+}
+
 const std::vector<std::string>& split_names(data::Split split) {
   static const std::vector<std::string> train{"train"}, validation{"validation", "valid", "val", "dev"}, test{"test"};
   return split == data::Split::train ? train : split == data::Split::validation ? validation : test;

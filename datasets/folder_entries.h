@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -24,6 +25,13 @@ struct FolderEntry {
 
 /// What a folder holds, in byte order of the names. @throws DataError when it cannot be read
 std::vector<FolderEntry> folder_entries(const std::filesystem::path& folder);
+
+/// The files that a user names, in order. A folder among `paths` stands for the files below it whose names are wanted,
+/// in byte order of their paths. Links to folders are followed, as in a data set. `wanted`: "image (.jpg)", for errors.
+/// @throws DataError for a folder that cannot be read or has no such file
+std::vector<std::string> named_files(const std::vector<std::string>& paths,
+                                     const std::function<bool(const std::string& name)>& is_wanted,
+                                     const std::string& wanted);
 
 /// The names that every kind of data takes for a split: "validation", "valid", "val" and "dev" mean the same.
 const std::vector<std::string>& split_names(data::Split split);

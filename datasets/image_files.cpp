@@ -1,11 +1,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <memory>
 #include <utility>
 
-#include "core/base/error.h"
 #include "core/nn/layers/index_checks.h"
 #include "datasets/folder_entries.h"
 #include "datasets/image.h"
@@ -15,29 +13,6 @@
 
 namespace trireme::datasets {
 namespace {
-
-namespace fs = std::filesystem;
-
-/// The images below a folder, in order. Links to folders are followed, as in a data set.
-std::vector<std::string> images_below(const std::string& folder) {
-  std::vector<std::string> files;
-  std::error_code error;
-  fs::recursive_directory_iterator it(folder, fs::directory_options::follow_directory_symlink, error);
-  for (const fs::recursive_directory_iterator end; !error && it != end; it.increment(error)) {
-    const auto name = it->path().filename().string();
-    std::error_code none;
-    const bool is_folder = it->is_directory(none);
-    if (is_hidden(name)) {
-      if (is_folder) it.disable_recursion_pending();
-    } else if (!is_folder && has_image_ending(name)) {
-      files.push_back(it->path().string());
-    }
-  }
-  if (error) throw DataError(fmt::format("{}: cannot be read: {}", folder, error.message()));
-  if (files.empty()) throw DataError(fmt::format("{}: no image ({}) in this folder", folder, image_endings()));
-  std::sort(files.begin(), files.end());
-  return files;
-}
 
 /// Files that were named one by one, without labels. `channels`: 3, or 1 for grey images.
 class NamedFilesSource : public PixelSource {
@@ -66,18 +41,11 @@ data::FileSamples open_image_files(ImageOptions& options, const Normalisation& u
                                    const data::OpenContext& context, const std::vector<std::string>& paths,
                                    const Decoding& decoding) {
   fill_normalisation(options, context, usual);
-  data::FileSamples out;
-  for (const auto& path : paths) {
-    std::error_code none;
-    if (fs::is_directory(path, none)) {
-      auto found = images_below(path);
-      out.files.insert(out.files.end(), found.begin(), found.end());
-    } else {
-      out.files.push_back(path);
-    }
-  }
+  auto files = named_files(paths, has_image_ending, fmt::format("image ({})", image_endings()));
+  data::FileSamples out{.columns = {"image"}, .shown = {}, .data = nullptr};
+  for (const auto& file : files) out.shown.push_back({file});
   out.data = std::make_shared<ImageDataset>(
-      std::make_shared<NamedFilesSource>(out.files, static_cast<std::int64_t>(usual.mean.size()), decoding),
+      std::make_shared<NamedFilesSource>(std::move(files), static_cast<std::int64_t>(usual.mean.size()), decoding),
       transform_of(options, default_size, data::Split::validation), context.seed,
       std::make_shared<CacheBudget>(/*bytes=*/0), context.skip_bad_samples, context.log,
       /*alone=*/true);

@@ -191,7 +191,9 @@ data::Datasets open_image_table(ImageTableOptions& options, const data::OpenCont
 data::DatasetFactory image_table(ImageTableOptions options) {
   return {image_table_fields(), std::move(options), open_image_table,
           [](ImageTableOptions& own, const data::OpenContext& context, const std::vector<std::string>& paths) {
-            return open_image_files(own, kUsualNormalisation, kTablePixels, context, paths, decoding_of(own));
+            auto samples = open_image_files(own, kUsualNormalisation, kTablePixels, context, paths, decoding_of(own));
+            samples.numbers = own.numbers;
+            return samples;
           }};
 }
 

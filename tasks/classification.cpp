@@ -87,7 +87,7 @@ class Classification final : public Task {
                                     classes_, kMostReported));
     return classes_ > 0 ? confusion_matrix(classes_, options_.data.class_names) : nullptr;
   }
-  at::Tensor probabilities(const nn::Tensors& outputs) const override {
+  at::Tensor predictions(const nn::Tensors& outputs) const override {
     const auto logits = in_full_precision(outputs.front());
     return logits.dim() == 2 ? logits.softmax(-1) : at::Tensor();
   }

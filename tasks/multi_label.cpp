@@ -22,7 +22,8 @@ void check_between_0_and_1(const at::Tensor& labels) {
 
 class MultiLabel final : public Task {
  public:
-  explicit MultiLabel(const TaskOptions& options) : smoothing_(options.label_smoothing) {
+  explicit MultiLabel(const TaskOptions& options)
+      : smoothing_(options.label_smoothing), outputs_(options.data.classes) {
     if (options.data.targets.empty()) return;
     const auto* given = options.data.target(nn::kLabels);
     auto like = options;  // integers, booleans and floating point are all good
@@ -50,6 +51,9 @@ class MultiLabel final : public Task {
     return {{2 * actual.logical_and(predicted).sum(), actual.sum() + predicted.sum()},
             {actual.eq(predicted).sum(), all}};
   }
+  at::Tensor predictions(const nn::Tensors& outputs) const override {
+    return in_full_precision(outputs.front()).sigmoid();
+  }
   std::int64_t outputs() const override { return outputs_; }
   std::string problem_type() const override { return "multi_label_classification"; }
 
@@ -63,7 +67,7 @@ class MultiLabel final : public Task {
     return labels.to(logits.scalar_type());
   }
   double smoothing_;
-  std::int64_t outputs_ = 0;
+  std::int64_t outputs_;
 };
 
 }  // namespace

@@ -13,7 +13,7 @@ namespace {
 
 class Regression final : public Task {
  public:
-  explicit Regression(const TaskOptions& options) {
+  explicit Regression(const TaskOptions& options) : outputs_(options.data.classes) {
     if (options.label_smoothing != 0)
       throw ConfigError("train.label_smoothing: has no meaning for task = \"regression\"; remove it");
     const auto* labels = checked_labels(options, false, {0, 1}, "regression", "floating-point labels [] or [K]");
@@ -37,6 +37,7 @@ class Regression final : public Task {
     const auto count = at::full({}, static_cast<double>(labels.numel()), labels.options().dtype(at::kDouble));
     return {{(predicted - labels).abs().sum(), count}};
   }
+  at::Tensor predictions(const nn::Tensors& outputs) const override { return in_full_precision(outputs.front()); }
   std::int64_t outputs() const override { return outputs_; }
   std::string problem_type() const override { return "regression"; }
 
@@ -53,7 +54,7 @@ class Regression final : public Task {
                     fmt::join(labels.sizes(), ", "));
     return labels.reshape(predicted.sizes()).to(predicted.scalar_type());
   }
-  std::int64_t outputs_ = 0;
+  std::int64_t outputs_;
 };
 
 }  // namespace

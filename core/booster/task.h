@@ -82,9 +82,9 @@ class Task {
   }
   /// Made only for an evaluation that asks for it; null: the task has none.
   [[nodiscard]] virtual std::unique_ptr<const TaskReport> report() const { return nullptr; }
-  /// For a prediction: the probability of each class, at least float32 [B, outputs()]. Undefined: the task does not
-  /// give each sample one class.
-  [[nodiscard]] virtual at::Tensor probabilities(const nn::Tensors& /*outputs*/) const { return {}; }
+  /// For a prediction, at least float32 [B, outputs()]: the probability of each class; by problem_type() it is that of
+  /// each label, or they are the numbers. Undefined: the task predicts nothing of a sample as a whole.
+  [[nodiscard]] virtual at::Tensor predictions(const nn::Tensors& /*outputs*/) const { return {}; }
   /// The size of the model's output for a sample, as the data define it: the classes. 0: the model defines it itself.
   [[nodiscard]] virtual std::int64_t outputs() const { return 0; }
   /// Hugging Face's problem_type for the exported config.json; "" where there is none.

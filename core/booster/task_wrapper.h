@@ -25,8 +25,8 @@ class TaskWrapper : public Task {
     return task_->measure(outputs, batch);
   }
   [[nodiscard]] std::unique_ptr<const TaskReport> report() const override { return task_->report(); }
-  [[nodiscard]] at::Tensor probabilities(const nn::Tensors& outputs) const override {
-    return task_->probabilities(outputs);
+  [[nodiscard]] at::Tensor predictions(const nn::Tensors& outputs) const override {
+    return task_->predictions(outputs);
   }
   [[nodiscard]] std::int64_t outputs() const override { return task_->outputs(); }
   [[nodiscard]] std::string problem_type() const override { return task_->problem_type(); }

@@ -52,11 +52,14 @@ struct OpenContext {
   LaunchInfo launch{};                     ///< every rank opens the data; comm::share_on_host() spares repeated work
   Log log{0};
 };
-/// Single files outside all splits, without labels, in the format of the data set: a prediction's inputs. Only a kind
-/// of data set knows how its samples are read and prepared, so it opens them, although the data set itself may be gone.
+/// The samples of single files outside all splits, without labels, in the format of the data set: a prediction's
+/// inputs. Only a kind of data set knows how its samples are read and prepared, so it opens them, although the data set
+/// itself may be gone.
 struct FileSamples {
-  std::vector<std::string> files;  ///< by the samples' index
-  std::shared_ptr<Dataset> data;   ///< prepared as the samples of an evaluation
+  std::vector<std::string> columns;             ///< what a sample is shown by: {"image"}, or {"text", "text_pair"}
+  std::vector<std::vector<std::string>> shown;  ///< its value in each column, by the samples' index
+  std::shared_ptr<Dataset> data;                ///< prepared as the samples of an evaluation
+  std::vector<std::string> numbers{};           ///< names of the numbers that the options say to predict, if they do
 };
 /// Opens the splits and checks them, before training starts. Options that the user left open may be filled in.
 /// @throws ConfigError, DataError

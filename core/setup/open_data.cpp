@@ -124,13 +124,15 @@ OpenedFiles open_files(RunConfig& config, const LoadedWeights& weights, const st
                        const LaunchInfo& launch, const Log& log, const std::vector<std::string>& inputs) {
   require_data(config);
   config.data.on_bad_sample = "skip";
-  auto samples = data::open_files(config.data.source, context_of(config, weights, launch, log), inputs);
-  OpenedFiles out{.data = {}, .names = std::move(samples.files)};
-  out.data.train = out.data.validation = std::move(samples.data);
+  OpenedFiles out{.data = {},
+                  .samples = data::open_files(config.data.source, context_of(config, weights, launch, log), inputs)};
+  out.data.train = out.data.validation = out.samples.data;
   auto& info = out.data.info;
   info.source = config.data.name;
   info.spec = out.data.validation->spec();
-  info.spec.class_names = classes_of(weights, config_of_classes(weights, head_prefix));
+  info.spec.targets.clear();
+  const auto& numbers = out.samples.numbers;
+  info.spec.class_names = numbers.empty() ? classes_of(weights, config_of_classes(weights, head_prefix)) : numbers;
   info.spec.classes = static_cast<std::int64_t>(info.spec.class_names.size());
   return out;
 }

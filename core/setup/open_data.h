@@ -27,12 +27,13 @@ data::Datasets open_data(RunConfig& config, const LoadedWeights& weights, const 
                          const LaunchInfo& launch, const Log& log, bool trains);
 
 /// A prediction's files and folders (data::open_files()), as training and validation split; a file that cannot be read
-/// is skipped. The classes are those of the weights.
+/// is skipped. The samples have no targets; the classes, or what else the model has outputs for, are named by the
+/// weights, or for numbers by the data set's options.
 struct OpenedFiles {
   data::Datasets data;
-  std::vector<std::string> names;  ///< by the index of a sample
+  data::FileSamples samples;
 };
-/// @throws ConfigError, DataError; CheckpointError when the weights name no classes
+/// @throws ConfigError, DataError; CheckpointError when nothing names the classes
 OpenedFiles open_files(RunConfig& config, const LoadedWeights& weights, const std::string& head_prefix,
                        const LaunchInfo& launch, const Log& log, const std::vector<std::string>& inputs);
 

@@ -208,7 +208,7 @@ RunSetup prepare_evaluation(RunConfig of, const LaunchInfo& launch, const std::s
     } else {
       auto opened = open_files(config, setup.weights, kind->head_prefix(), launch, log, inputs);
       setup.data = std::move(opened.data);
-      setup.files = std::move(opened.names);
+      setup.files = std::move(opened.samples);
     }
     const auto task = name_task(config, setup.weights, *kind, setup.data.info.spec);
     setup.task = choose_task(config, task, setup.data.info);

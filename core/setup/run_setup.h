@@ -50,7 +50,7 @@ struct RunSetup {
   LoadedWeights weights{};
   std::unique_ptr<Plugin> plugin{};
   data::Datasets data{};
-  std::vector<std::string> files{};  ///< of a prediction: the samples of data.validation, by index
+  data::FileSamples files{};  ///< of a prediction: the samples of data.validation
   ChosenTask task{};
   ChosenModel model{};
   std::map<std::string, std::string> kept_files{};  ///< files_to_keep() of the weights

@@ -106,11 +106,12 @@ std::vector<std::int64_t> run_prediction(RunSetup setup, comm::World& world, con
   auto run = load_model(booster, setup);
   const auto loader = run.evaluation_loader(setup.data.validation, setup.batch.eval);
   const auto predict = [&](const nn::Tensors& outputs, const data::Batch& batch) {
-    const auto probabilities = setup.task.made->probabilities(outputs);
-    if (!probabilities.defined())
-      throw ConfigError(fmt::format("train.task: \"{}\" predicts no class of a sample; only its loss can be evaluated",
-                                    setup.task.kind.name()));
-    on_prediction(batch.sample_ids, probabilities.to(at::TensorOptions(at::kCPU).dtype(at::kDouble)));
+    const auto predictions = setup.task.made->predictions(outputs);
+    if (!predictions.defined())
+      throw ConfigError(
+          fmt::format("train.task: \"{}\" predicts nothing of a sample as a whole; only its loss can be evaluated",
+                      setup.task.kind.name()));
+    on_prediction(batch.sample_ids, predictions.to(at::TensorOptions(at::kCPU).dtype(at::kDouble)));
   };
   with_memory_remedy([&] { with_deterministic_remedy(setup.config, [&] { forward_all(run, *loader, predict); }); },
                      [&] {

@@ -31,11 +31,11 @@ void run_training(RunSetup setup, comm::World& world, std::unique_ptr<RunFolder>
 EvalResult run_evaluation(RunSetup setup, comm::World& world, Terminal terminal,
                           const std::optional<std::string>& report_file = std::nullopt);
 
-/// Called for the samples of each batch, in order. `samples`: their indices, int64 [B]; `probabilities`: those of the
-/// classes, float64 [B, classes]; both on the CPU.
-using OnPrediction = std::function<void(const at::Tensor& samples, const at::Tensor& probabilities)>;
-/// Predicts the classes of prepared files (RunSetup::files), on one rank. Returns the indices of those that could not
-/// be read, which are only logged. @throws ConfigError when the task has no classes; OutOfMemoryError
+/// Called for the samples of each batch, in order. `samples`: their indices, int64 [B]; `predictions`:
+/// Task::predictions(), float64 [B, outputs]; both on the CPU.
+using OnPrediction = std::function<void(const at::Tensor& samples, const at::Tensor& predictions)>;
+/// Predicts what the task learns for prepared files (RunSetup::files), on one rank. Returns the indices of those that
+/// could not be read, which are only logged. @throws ConfigError when the task has no predictions; OutOfMemoryError
 std::vector<std::int64_t> run_prediction(RunSetup setup, comm::World& world, const OnPrediction& on_prediction);
 
 }  // namespace trireme::train

@@ -3,7 +3,9 @@
 
 #include <algorithm>
 #include <map>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
@@ -50,14 +52,39 @@ const Fields<TextClassificationOptions>& text_classification_fields() {
   return table;
 }
 
+/// How texts become samples.
+struct Preparation {
+  TextTokens tokens;
+  LabelledTextOptions how;
+  nn::DataSpec spec{};  ///< without targets, classes and the longest sample
+};
+
+Preparation prepare(TextClassificationOptions& options, const data::OpenContext& context) {
+  Preparation out{{choose_tokenizer(options.tokenizer, std::nullopt, context), options.max_tokens}, {}};
+  const auto& tokenizer = *out.tokens.tokenizer;
+  const auto& special = tokenizer.special();
+  out.how = {.padding = special.padding.value_or(0),
+             .pad_multiple = options.pad_multiple,
+             .types = special.cls.has_value() || !options.text_pair.empty(),
+             .length_buckets = options.length_buckets};
+  out.spec = {.inputs = {{"input_ids", at::kLong, {-1}}, {"attention_mask", at::kLong, {-1}}},
+              .vocabulary = tokenizer.vocabulary(),
+              .ignored_labels = false,
+              .tokens = token_ids(tokenizer),
+              .longest_key = "data.max_tokens"};
+  if (out.how.types) out.spec.inputs.push_back({"token_type_ids", at::kLong, {-1}});
+  return out;
+}
+
+/// Notes the longest of these samples, as it is padded.
+void take_longest(const TokenFile& tokens, std::int64_t multiple, nn::DataSpec& spec) {
+  for (std::int64_t i = 0; i < tokens.sequences(); ++i)
+    spec.longest = std::max(spec.longest, (tokens.length(i) + multiple - 1) / multiple * multiple);
+}
+
 data::Datasets open_text_classification(TextClassificationOptions& options, const data::OpenContext& context) {
   refuse_skipping(context);
-  const TextTokens tokens{choose_tokenizer(options.tokenizer, std::nullopt, context), options.max_tokens};
-  const auto& special = tokens.tokenizer->special();
-  const LabelledTextOptions how{.padding = special.padding.value_or(0),
-                                .pad_multiple = options.pad_multiple,
-                                .types = special.cls.has_value() || !options.text_pair.empty(),
-                                .length_buckets = options.length_buckets};
+  const auto [tokens, how, prepared] = prepare(options, context);
   std::map<data::Split, TokenisedTable> tables;
   for (const auto& [split, file] : split_tables(options, "texts", context))
     tables.emplace(split, tokenise_table(file, options, split == data::Split::test, tokens, context));
@@ -66,17 +93,11 @@ data::Datasets open_text_classification(TextClassificationOptions& options, cons
   data::Datasets out;
   out.info.digest = train.digest;
   auto& spec = out.info.spec;
-  spec = {.inputs = {{"input_ids", at::kLong, {-1}}, {"attention_mask", at::kLong, {-1}}},
-          .targets = {train.targets.spec()},
-          .classes = static_cast<std::int64_t>(classes.size()),
-          .vocabulary = tokens.tokenizer->vocabulary(),
-          .ignored_labels = false,
-          .class_names = classes,
-          .tokens = token_ids(*tokens.tokenizer)};
-  if (how.types) spec.inputs.push_back({"token_type_ids", at::kLong, {-1}});
-  for (const auto& [split, table] : tables)
-    for (std::int64_t i = 0; i < table.tokens->sequences(); ++i)
-      spec.longest = std::max(spec.longest, table.tokens->length(i));
+  spec = prepared;
+  spec.targets = {train.targets.spec()};
+  spec.classes = static_cast<std::int64_t>(classes.size());
+  spec.class_names = classes;
+  for (const auto& [split, table] : tables) take_longest(*table.tokens, options.pad_multiple, spec);
   if (options.validation_share) {
     auto held = hold_out_as(
         options, train.targets.size(), [&](std::int64_t i) { return train.targets.class_of(i); },
@@ -86,9 +107,6 @@ data::Datasets open_text_classification(TextClassificationOptions& options, cons
     tables.erase(data::Split::train);
   }
   for (auto& [split, table] : tables) out.of(split) = labelled_texts(std::move(table), how, spec);
-  auto& longest = out.info.spec.longest;
-  longest += (options.pad_multiple - longest % options.pad_multiple) % options.pad_multiple;
-  out.info.spec.longest_key = "data.max_tokens";
   out.info.source = source_of(options);
   out.info.about = fmt::format("{}; up to {} a sample{}", tokens.tokenizer->about(), options.max_tokens,
                                options.length_buckets ? ", in buckets of like lengths" : "");
@@ -96,10 +114,24 @@ data::Datasets open_text_classification(TextClassificationOptions& options, cons
   return out;
 }
 
+/// For a prediction. The tokenizer is that beside the weights, if there is one: the data set's may be gone.
+data::FileSamples open_text_files(TextClassificationOptions& options, const data::OpenContext& context,
+                                  const std::vector<std::string>& paths) {
+  if (auto theirs = tokenizer_of_weights(context.weights); !theirs.empty()) options.tokenizer = std::move(theirs);
+  auto [tokens, how, spec] = prepare(options, context);
+  auto texts = tokenise_files(paths, options, tokens);
+  take_longest(*texts.tokenised.tokens, options.pad_multiple, spec);
+  data::FileSamples out{.columns = {"text"}, .shown = std::move(texts.texts), .data = nullptr};
+  if (!options.text_pair.empty()) out.columns.emplace_back("text_pair");
+  out.data = labelled_texts(std::move(texts.tokenised), how, std::move(spec));
+  out.numbers = options.numbers;
+  return out;
+}
+
 }  // namespace
 
 data::DatasetFactory text_classification(TextClassificationOptions options) {
-  return {text_classification_fields(), std::move(options), open_text_classification};
+  return {text_classification_fields(), std::move(options), open_text_classification, open_text_files};
 }
 
 }  // namespace trireme::datasets

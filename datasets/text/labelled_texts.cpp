@@ -6,13 +6,17 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <iterator>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "core/base/error.h"
 #include "core/base/files/digest.h"
 #include "core/base/random.h"
 #include "core/base/text.h"
+#include "datasets/folder_entries.h"
 #include "datasets/index_cache.h"
 #include "datasets/text/encode.h"
 #include "datasets/text/line_reader.h"
@@ -21,46 +25,31 @@ namespace trireme::datasets {
 namespace {
 
 constexpr std::size_t kRowsAtOnce = 1 << 14;
+constexpr const char* kLines = ".txt";
 
-/// The samples of a table on their way from the file to the tokens.
-class TableTokeniser {
+/// The texts of a file on their way to the tokens.
+class TextTokeniser {
  public:
-  /// `texts`: of a sample, 1 or 2, in the first columns of a row; the targets are in the others.
-  TableTokeniser(TableTargets targets, std::size_t texts, const TextTokens& tokens, TokenWriter& writer)
-      : targets_(std::move(targets)), texts_(texts), tokens_(tokens), writer_(writer) {}
+  /// `first_types`: gets those of the samples (TokenisedTable).
+  TextTokeniser(std::string path, const TextTokens& tokens, TokenWriter& writer, std::vector<std::int32_t>& first_types)
+      : path_(std::move(path)), tokens_(tokens), writer_(writer), first_types_(first_types) {}
 
-  void add(const TableRow& row) {
-    pending_.push_back({row.line, std::string(row.cells[0].text),
-                        texts_ == 2 ? std::optional(std::string(row.cells[1].text)) : std::nullopt});
-    targets_.add(row.line, std::span(row.cells).subspan(texts_));
+  /// `texts`: of a sample, 1 or 2.
+  void add(std::int64_t line, std::vector<std::string> texts) {
+    pending_.push_back({line, std::move(texts)});
     if (pending_.size() == kRowsAtOnce) write();
   }
-  /// What belongs beside the tokens.
-  std::string finish() {
-    write();
-    Packer out;
-    out.add(writer_.digest() + targets_.digest());
-    targets_.pack(out);
-    out.add(std::string_view(reinterpret_cast<const char*>(first_types_.data()),
-                             first_types_.size() * sizeof(std::int32_t)));
-    return std::move(out.bytes);
-  }
-
- private:
-  struct Row {
-    std::int64_t line;
-    std::string text;
-    std::optional<std::string> pair;
-  };
-
+  /// Writes those that have been added.
   void write() {
-    const auto& path = targets_.path();
     const auto encoded = encode_all(pending_.size(), [&](std::size_t i) {
-      const auto& row = pending_[i];
-      auto sample = encode_at(path, row.line,
-                              [&] { return tokens_.tokenizer->encode_sample(row.text, row.pair, tokens_.max_tokens); });
+      const auto& [line, texts] = pending_[i];
+      auto sample = encode_at(path_, line, [&, &texts = texts] {
+        return tokens_.tokenizer->encode_sample(
+            texts.front(), texts.size() == 2 ? std::optional<std::string_view>(texts.back()) : std::nullopt,
+            tokens_.max_tokens);
+      });
       if (sample.ids.empty())
-        fail_at_line(path, row.line, "this text has no tokens; remove the row, or write a text into it");
+        fail_at_line(path_, line, "this text has no tokens; remove the row, or write a text into it");
       return sample;
     });
     for (const auto& sample : encoded) {
@@ -74,13 +63,49 @@ class TableTokeniser {
     pending_.clear();
   }
 
-  TableTargets targets_;
-  std::size_t texts_;
+ private:
+  struct Row {
+    std::int64_t line;
+    std::vector<std::string> texts;
+  };
+
+  std::string path_;
   const TextTokens& tokens_;
   TokenWriter& writer_;
+  std::vector<std::int32_t>& first_types_;
   std::vector<Row> pending_;
-  std::vector<std::int32_t> first_types_;
 };
+
+std::vector<TableColumn> text_columns(const TextClassificationOptions& options) {
+  std::vector<TableColumn> columns{
+      {"text", options.text ? std::vector{*options.text} : std::vector<std::string>{"sentence", "text"}}};
+  if (!options.text_pair.empty()) columns.push_back({"text_pair", {options.text_pair}});
+  return columns;
+}
+
+/// The first `count` cells.
+std::vector<std::string> texts_of(const TableRow& row, std::size_t count) {
+  std::vector<std::string> out;
+  for (std::size_t i = 0; i < count; ++i) out.emplace_back(row.cells[i].text);
+  return out;
+}
+
+/// Calls use(line, texts) for each sample of a file of texts.
+void read_texts(const std::string& path, const std::vector<TableColumn>& columns,
+                const std::function<void(std::int64_t line, std::vector<std::string> texts)>& use) {
+  if (!path.ends_with(kLines)) {
+    read_table(path, columns, [&](const TableRow& row) { use(row.line, texts_of(row, columns.size())); });
+    return;
+  }
+  LineReader in(path);
+  bool has_text = false;
+  while (const auto line = in.next()) {
+    if (line->find_first_not_of(" \t") == line->npos) continue;
+    has_text = true;
+    use(in.number(), {std::string(*line)});
+  }
+  if (!has_text) throw DataError(fmt::format("{}: has only blank lines", path));
+}
 
 std::vector<std::int32_t> unpack_numbers(Unpacker& in) {
   const auto bytes = in.text();
@@ -104,8 +129,8 @@ class LabelledTexts : public data::Dataset {
     auto ids = at::empty({length}, at::kLong);
     table_.tokens->read(table_.tokens->begin(row),
                         {ids.mutable_data_ptr<std::int64_t>(), static_cast<std::size_t>(length)});
-    data::Sample sample{{{"input_ids", ids}, {"attention_mask", at::ones({length}, at::kLong)}},
-                        {{nn::kLabels, table_.targets.label(row)}}};
+    data::Sample sample{{{"input_ids", ids}, {"attention_mask", at::ones({length}, at::kLong)}}, {}};
+    if (!spec_.targets.empty()) sample.targets.set(nn::kLabels, table_.targets.label(row));
     if (options_.types) {
       const auto types = at::zeros({length}, at::kLong);
       types.narrow(0, table_.first_types[at], length - table_.first_types[at]).fill_(1);
@@ -142,9 +167,7 @@ class LabelledTexts : public data::Dataset {
 
 TokenisedTable tokenise_table(const std::string& path, const TextClassificationOptions& options, bool may_lack_targets,
                               const TextTokens& tokens, const data::OpenContext& context) {
-  std::vector<TableColumn> columns{
-      {"text", options.text ? std::vector{*options.text} : std::vector<std::string>{"sentence", "text"}}};
-  if (!options.text_pair.empty()) columns.push_back({"text_pair", {options.text_pair}});
+  auto columns = text_columns(options);
   const auto texts = columns.size();
   for (auto& column : target_columns(options, may_lack_targets)) columns.push_back(std::move(column));
   Packer settings;
@@ -161,15 +184,51 @@ TokenisedTable tokenise_table(const std::string& path, const TextClassificationO
   const auto made = open_token_cache(
       recipe,
       [&](TokenWriter& writer) {
-        TableTokeniser tokeniser({path, options}, texts, tokens, writer);
-        read_table(path, columns, [&](const TableRow& row) { tokeniser.add(row); });
-        return tokeniser.finish();
+        TableTargets targets(path, options);
+        std::vector<std::int32_t> first_types;
+        TextTokeniser tokeniser(path, tokens, writer, first_types);
+        read_table(path, columns, [&](const TableRow& row) {
+          tokeniser.add(row.line, texts_of(row, texts));
+          targets.add(row.line, std::span(row.cells).subspan(texts));
+        });
+        tokeniser.write();
+        Packer out;
+        out.add(writer.digest() + targets.digest());
+        targets.pack(out);
+        out.add(std::string_view(reinterpret_cast<const char*>(first_types.data()),
+                                 first_types.size() * sizeof(std::int32_t)));
+        return std::move(out.bytes);
       },
       context);
   Unpacker in(made.extra);
   auto digest = in.text();
   auto targets = TableTargets::unpack(path, options, in);
   return {made.tokens, std::move(digest), std::move(targets), unpack_numbers(in)};
+}
+
+NamedTexts tokenise_files(const std::vector<std::string>& paths, const TextClassificationOptions& options,
+                          const TextTokens& tokens) {
+  const auto columns = text_columns(options);
+  std::vector<std::string> endings(std::begin(kTableEndings), std::end(kTableEndings));
+  if (columns.size() == 1) endings.emplace_back(kLines);
+  const auto is_wanted = [&](const std::string& name) {
+    return std::find(endings.begin(), endings.end(), std::filesystem::path(name).extension()) != endings.end();
+  };
+  NamedTexts out{.texts = {}, .tokenised = {.targets = {"", options}}};
+  TokenWriter writer("", tokens.tokenizer->vocabulary());
+  const auto wanted =
+      fmt::format("file of {} ({})", columns.size() == 1 ? "texts" : "pairs of texts", text::join(endings));
+  for (const auto& path : named_files(paths, is_wanted, wanted)) {
+    if (!is_wanted(path)) throw DataError(fmt::format("{}: is no {}", path, wanted));
+    TextTokeniser tokeniser(path, tokens, writer, out.tokenised.first_types);
+    read_texts(path, columns, [&](std::int64_t line, std::vector<std::string> texts) {
+      tokeniser.add(line, texts);
+      out.texts.push_back(std::move(texts));
+    });
+    tokeniser.write();
+  }
+  out.tokenised.tokens = writer.finish("the texts");
+  return out;
 }
 
 std::vector<std::int64_t> order_in_buckets(std::vector<std::int64_t> shuffled, const data::Shuffle& shuffle,

@@ -15,12 +15,12 @@
 
 namespace trireme::datasets {
 
-/// A file of texts, tokenised.
+/// Texts, tokenised.
 struct TokenisedTable {
-  std::shared_ptr<const TokenFile> tokens;  ///< a sequence a sample
-  std::string digest;                       ///< of the ids and targets
-  TableTargets targets;                     ///< of no row: the table has none
-  std::vector<std::int32_t> first_types;    ///< tokens of type 0 at the begin of each sample; the others have type 1
+  std::shared_ptr<const TokenFile> tokens{};  ///< a sequence a sample
+  std::string digest{};                       ///< of the ids and targets
+  TableTargets targets;                       ///< of no row: the table has none
+  std::vector<std::int32_t> first_types{};    ///< tokens of type 0 at the begin of each sample; the others have type 1
 };
 
 struct TextTokens {
@@ -32,6 +32,17 @@ struct TextTokens {
 /// line
 TokenisedTable tokenise_table(const std::string& path, const TextClassificationOptions& options, bool may_lack_targets,
                               const TextTokens& tokens, const data::OpenContext& context);
+
+/// The texts of files outside all splits, which have no targets.
+struct NamedTexts {
+  std::vector<std::vector<std::string>> texts;  ///< of each sample: one, or a pair
+  TokenisedTable tokenised;
+};
+/// Reads files and folders that a user names (named_files()), in order: tables with the columns of the texts, and for
+/// single texts .txt, in which each line that is not blank is a sample.
+/// @throws DataError that names file and line, or a file of another kind
+NamedTexts tokenise_files(const std::vector<std::string>& paths, const TextClassificationOptions& options,
+                          const TextTokens& tokens);
 
 /// Length buckets: a shuffled order in which the samples of each step are of like lengths, so that little is padded.
 /// `shuffled`, a permutation, is cut into windows of many global batches; each is sorted by length and cut into global
@@ -48,7 +59,8 @@ struct LabelledTextOptions {
   bool length_buckets = false;
 };
 
-/// Samples: input_ids, attention_mask and, if wanted, token_type_ids int64 [T]; labels as TableTargets has them.
+/// Samples: input_ids, attention_mask and, if wanted, token_type_ids int64 [T]; labels as TableTargets has them, unless
+/// the spec has no targets.
 /// `rows`: those of the table that are samples; unset: all. @pre TableTargets::number_by()
 std::shared_ptr<data::Dataset> labelled_texts(TokenisedTable table, const LabelledTextOptions& options,
                                               nn::DataSpec spec,

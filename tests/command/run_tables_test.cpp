@@ -1,50 +1,8 @@
 // Trainings on tables of images and of texts as users run them: the table says what is learned.
-#include <set>
-
-#include "tests/command/metrics.h"
+#include "tests/command/table_run.h"
 
 namespace trireme::tests {
 namespace {
-
-/// A small run on a table of leaves in a folder, or of texts. `keys`: of [data].
-struct RunOnTable : SmallRun {
-  RunOnTable(bool images, const std::string& keys)
-      : SmallRun("", "epochs = 2\nglobal_batch = 6\nprecision = \"fp64\"\n") {
-    std::string table = "file_name,text,label,tags,rust,spots,age\n";
-    int i = 0;
-    if (images) {
-      EXPECT_EQ(
-          run_process({TRIREME_COMMAND, "data", "leaves", "--out", leaves(), "--images", "30", "--size", "16"}).code,
-          0);
-      std::set<fs::path> files;
-      for (const auto& file : fs::recursive_directory_iterator(leaves() + "/train"))
-        if (file.is_regular_file()) files.insert(file.path());
-      for (const auto& file : files) {
-        const auto name = file.parent_path().filename().string();
-        table += fs::relative(file, leaves()).string() + ",," + name + "," + row(i++);
-      }
-    } else {
-      for (; i < 21; ++i) table += ",text " + std::string(static_cast<std::size_t>(1 + i % 5), 'x') + ",a," + row(i);
-    }
-    folder.write("leaves/all.csv", table);
-    const auto data =
-        "[data]\ntrain = \"" + leaves() + "/all.csv\"\nvalidation = \"" + leaves() + "/all.csv\"\n" + keys;
-    folder.write("run.toml",
-                 images ? data + "name = \"image_table\"\nimage_size = 16\n" + content_of(config)
-                        : data + "name = \"text_classification\"\ntokenizer = \"bytes\"\n[run]\ndir = \"" + dir() +
-                              "\"\ndevice = \"cpu\"\n[model]\nname = \"bert\"\nhidden_size = 16\nnum_layers = 1\n"
-                              "num_heads = 2\nintermediate_size = 24\n[train]\nepochs = 2\nglobal_batch = 6\n"
-                              "precision = \"fp64\"\n");
-  }
-  [[nodiscard]] std::string leaves() const { return folder.path() + "/leaves"; }
-  static std::string row(int i) {
-    return std::string(i % 2 == 0   ? "rust spots"
-                       : i % 3 == 0 ? "spots"
-                                    : "") +
-           "," + (i % 2 == 0 ? "1" : "0") + "," + (i % 2 == 0 || i % 3 == 0 ? "True" : "False") + "," +
-           std::to_string(i % 4 - 1.5) + "\n";
-  }
-};
 
 /// What an evaluation prints, but for its time.
 std::string evaluated(const SmallRun& run, const std::vector<std::string>& assignments) {
