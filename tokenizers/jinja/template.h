@@ -1,0 +1,41 @@
+// Templates in Jinja's language, as Hugging Face's chat templates are written: a template and its variables give a
+// text. A template means what it means to transformers: Jinja's sandbox with trim_blocks and lstrip_blocks, break,
+// continue, {% generation %}, raise_exception() and strftime_now().
+//
+// It has what chat templates use: the tags of Parser::statement() in parser.cpp, and the functions, filters, tests and
+// methods in the table of builtins.cpp. Anything else of Jinja is refused: an unknown tag or operator when the template
+// is read, an unknown filter, test or method when it is used. A generator, a range or a dict's view is a list here.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace trireme::jinja {
+
+struct Node;
+
+struct Rendered {
+  std::string text;
+  /// The bytes between each {% generation %} and its {% endgeneration %}: begin and end.
+  std::vector<std::pair<std::size_t, std::size_t>> generated;
+};
+
+/// Thread-safe. A template may come from a stranger: its nesting, steps and texts are limited.
+class Template {
+ public:
+  /// @throws DataError with the line of what is wrong
+  explicit Template(std::string_view source);
+
+  /// `variables` is an object. @throws DataError with the line and what raise_exception() says or what is wrong
+  [[nodiscard]] Rendered render(const nlohmann::ordered_json& variables) const;
+
+ private:
+  std::shared_ptr<const Node> root_;
+};
+
+}  // namespace trireme::jinja
