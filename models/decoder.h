@@ -2,7 +2,8 @@
 // scores of every token id for each token. One tensor, hidden [B, N, H], passes between the blocks.
 //
 // Inputs: input_ids int64 [B, N]. Side inputs, which the data may lack: attention_mask [B, N] (nonzero for tokens that
-// count; all), position_ids [B, N] (0, 1, ...). Output: [B, N, V]. V token ids.
+// count; all), document_ids [B, N] (a token attends to those of its own document; one), position_ids [B, N] (0, 1,
+// ...). Output: [B, N, V]. V token ids.
 #pragma once
 
 #include <memory>
@@ -20,7 +21,7 @@ class Decoder : public nn::Model {
  public:
   [[nodiscard]] std::vector<std::string> input_names() const override { return {"input_ids"}; }
   [[nodiscard]] std::vector<std::string> side_input_names() const override {
-    return {"attention_mask", "position_ids"};
+    return {"attention_mask", "document_ids", "position_ids"};
   }
   [[nodiscard]] bool releases_outputs() const override { return true; }
   [[nodiscard]] std::int64_t tokens(const nn::Tensors& inputs) const override { return inputs.at(0).size(1); }

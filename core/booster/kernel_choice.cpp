@@ -46,8 +46,8 @@ const char* requesting_key(const KernelOptions& options) {
 }
 
 bool is_masked(const nn::Model& model, const nn::SelfAttention& layer) {
-  const auto side_inputs = model.side_input_names();
-  return std::find(side_inputs.begin(), side_inputs.end(), layer.mask_name()) != side_inputs.end();
+  const auto side_inputs = model.side_input_names(), masks = layer.mask_names();
+  return std::find_first_of(side_inputs.begin(), side_inputs.end(), masks.begin(), masks.end()) != side_inputs.end();
 }
 
 /// LibTorch's kernel for the model's attention, if `wanted` leaves the choice or is that one; "": there is none.

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 #include "core/base/error.h"
 
@@ -22,6 +23,13 @@ at::Tensor view_of(const at::Tensor& rows, std::int64_t begin, std::int64_t byte
 }
 
 }  // namespace
+
+RowSpec row_spec_of(const nn::DataSpec& spec, const std::vector<std::string>& inputs) {
+  RowSpec out{.targets = spec.targets};
+  std::copy_if(spec.inputs.begin(), spec.inputs.end(), std::back_inserter(out.inputs),
+               [&](const auto& input) { return std::find(inputs.begin(), inputs.end(), input.name) != inputs.end(); });
+  return out;
+}
 
 std::optional<Sample> RowDataset::get(std::int64_t index, std::int64_t epoch, bool augment) {
   std::vector<std::string> all;

@@ -18,6 +18,9 @@ struct RowSpec {
   std::vector<nn::SampleTensor> inputs{}, targets{};
 };
 
+/// Those of these inputs that a data set has, and all targets: of samples that are not transformed.
+RowSpec row_spec_of(const nn::DataSpec& spec, const std::vector<std::string>& inputs);
+
 /// How a data set (Dataset::rows()) serves raw samples of equal shapes: the loader's workers write each into its row of
 /// the step's tensor, in pinned memory for a GPU, and the steps that need no decoder follow for a whole batch on the
 /// device that computes. Thread-safe.

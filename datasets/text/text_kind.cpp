@@ -61,6 +61,8 @@ const Fields<TextOptions>& text_fields() {
             "For masked language modelling: the share of the tokens to predict, as 0.15; of these, 80 % are masked and "
             "10 % replaced by random tokens. 0: each token is predicted from those before it.",
             {.min = 0, .below = 1})
+        .add("document_mask", &O::document_mask,
+             "Tokens do not attend to other documents of their block, and positions begin at 0 in each document.")
         .rule([](const O& o, const CheckedSection& section) {
           if (!o.validation.empty() && o.validation_share)
             section.fail("validation_share", "has no effect with data.validation; remove one of the two");
@@ -234,9 +236,12 @@ data::Datasets open_blocks(TextOptions& options, const data::OpenContext& contex
                  fmt::format("has no effect, because there is a validation split: {}; remove it",
                              files.at(data::Split::validation)));
   }
-  const auto masking = masking_of(options.masking, tokenizer->special());
-  for (auto& [split, range] : ranges)
-    out.of(split) = token_blocks(std::move(range), options.block, tokenizer->vocabulary(), masking, context.seed);
+  const BlockOptions how{.block = options.block,
+                         .vocabulary = tokenizer->vocabulary(),
+                         .masking = masking_of(options.masking, tokenizer->special()),
+                         .seed = context.seed,
+                         .document_mask = options.document_mask};
+  for (auto& [split, range] : ranges) out.of(split) = token_blocks(std::move(range), how);
   out.info.spec = out.train->spec();
   out.info.spec.tokens = token_ids(*tokenizer);
   out.info.source = source_of(options);

@@ -4,6 +4,9 @@
 // Masked (Devlin et al., "BERT", 2018): a share of the tokens that are not special ones is chosen; 80 % of them are
 // replaced by the mask token, 10 % by a random one, 10 % stay; labels are the ids of the chosen tokens, else -100. The
 // choice depends on (seed, epoch, sample) alone, and in an evaluation on (seed, sample).
+//
+// With document_mask, samples say which tokens are of one document (packing.h). The first token of a document has no
+// label for a causal model then, because it follows nothing.
 #pragma once
 
 #include <cstdint>
@@ -33,8 +36,14 @@ struct TokenRange {
   bool is_cut_off = false;  ///< the validation split, cut off the training text
 };
 
+struct BlockOptions {
+  std::int64_t block = 0;  ///< tokens of a sample
+  std::int64_t vocabulary = 0;
+  Masking masking{};
+  std::uint64_t seed = 0;
+  bool document_mask = false;
+};
 /// @throws DataError for fewer tokens than a block has
-std::shared_ptr<data::Dataset> token_blocks(TokenRange range, std::int64_t block, std::int64_t vocabulary,
-                                            Masking masking, std::uint64_t seed);
+std::shared_ptr<data::Dataset> token_blocks(TokenRange range, BlockOptions options);
 
 }  // namespace trireme::datasets

@@ -135,7 +135,7 @@ class Bert : public nn::Model {
   explicit Bert(const Options& o);
   [[nodiscard]] std::vector<std::string> input_names() const override { return {"input_ids"}; }
   [[nodiscard]] std::vector<std::string> side_input_names() const override {
-    return {"attention_mask", "token_type_ids", "position_ids"};
+    return {"attention_mask", "document_ids", "token_type_ids", "position_ids"};
   }
   [[nodiscard]] bool releases_outputs() const override { return true; }
   [[nodiscard]] std::int64_t tokens(const nn::Tensors& inputs) const override { return inputs.at(0).size(1); }

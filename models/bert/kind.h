@@ -3,7 +3,8 @@
 //
 // Blocks: "bert.embeddings", "bert.encoder.layer.0", ..., "head". One tensor, hidden [B, N, H], passes between them.
 // Inputs: input_ids int64 [B, N]. Side inputs, which the data may lack: attention_mask [B, N] (nonzero for tokens that
-// count; all), token_type_ids [B, N] (0), position_ids [B, N] (0, 1, ...).
+// count; all), document_ids [B, N] (a token attends to those of its own document; one), token_type_ids [B, N] (0),
+// position_ids [B, N] (0, 1, ...).
 // Outputs: [B, N, V] (masked_lm), [B, K] (sequence) or [B, N, K] (token). V token ids, K classes.
 #pragma once
 

@@ -195,11 +195,12 @@ struct AttentionRow {
   double dropout = 0;
   bool mask = false;                 ///< some keys are masked, in one sample all of them
   std::int64_t key_value_heads = 3;  ///< of 3
+  bool documents = false;            ///< sample 0 has several
 };
 
 // The cases include causal attention, queries of the first token alone, and dropout with the mask of one process.
 TEST(RingAttention, EqualsOneRank) {
-  for (const auto& [query_tokens, tokens, causal, p, masked, kv_heads] :
+  for (const auto& [query_tokens, tokens, causal, p, masked, kv_heads, documents] :
        std::vector<AttentionRow>{{12, 12},
                                  {10, 10},
                                  {10, 10, true},
@@ -214,9 +215,12 @@ TEST(RingAttention, EqualsOneRank) {
                                  {10, 10, false, 0, true},
                                  {10, 10, true, 0.3, true, 1},
                                  {1, 10, false, 0, true, 1},
-                                 {9, 9, true, 0, false, 1}}) {
-    SCOPED_TRACE(fmt::format("{} of {}, causal {}, dropout {}, mask {}, {} key-value heads", query_tokens, tokens,
-                             causal, p, masked, kv_heads));
+                                 {9, 9, true, 0, false, 1},
+                                 {12, 12, true, 0.3, false, 1, true},
+                                 {10, 10, false, 0, true, 3, true},
+                                 {1, 10, false, 0, false, 3, true}}) {
+    SCOPED_TRACE(fmt::format("{} of {}, causal {}, dropout {}, mask {}, {} key-value heads, documents {}", query_tokens,
+                             tokens, causal, p, masked, kv_heads, documents));
     nn::Dropout dropout(p);
     dropout.set_path("attention.dropout");
     const nn::Context context{
@@ -227,7 +231,12 @@ TEST(RingAttention, EqualsOneRank) {
     const Tensors whole{leaf(x[0]), leaf(x[1]), leaf(x[2])};
     const auto per_head = [](const at::Tensor& t) { return t.size(1) == 3 ? t : t.expand({-1, 3, -1, -1}); };
     auto scores = at::matmul(whole[0] * 0.5, per_head(whole[1]).transpose(-2, -1));
-    at::Tensor key_mask;
+    at::Tensor key_mask, document_ids;
+    if (documents) {  // in sample 0 of 4 tokens each, in sample 1 one of all
+      document_ids = at::stack({at::arange(tokens, on(at::kLong)).div(4, "floor"), at::zeros({tokens}, on(at::kLong))});
+      const auto of_queries = document_ids.narrow(1, 0, query_tokens).unsqueeze(2);
+      scores = scores + of_queries.ne(document_ids.unsqueeze(1)).to(at::kDouble).mul(-1e4).unsqueeze(1);
+    }
     if (masked) {
       key_mask = at::stack({at::arange(tokens, on(at::kLong)).remainder(3).ne(1), at::zeros({tokens}, on(at::kBool))});
       scores = scores + key_mask.logical_not().to(at::kDouble).mul(-1e4).view({2, 1, 1, tokens});
@@ -253,7 +262,7 @@ TEST(RingAttention, EqualsOneRank) {
                                     {.group = group(),
                                      .query_tokens = query_tokens,
                                      .tokens = tokens,
-                                     .pattern = {.causal = causal, .key_mask = key_mask},
+                                     .pattern = {.causal = causal, .key_mask = key_mask, .documents = document_ids},
                                      .dropout = &dropout,
                                      .context = context});
     const double bound = masked ? 10 * kTiny : kTiny;  // if all keys are masked, scores are differences of -1e4

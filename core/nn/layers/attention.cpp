@@ -98,11 +98,16 @@ class OnlyKernel {
 
 at::Tensor score_bias(const AttentionPattern& pattern, shard::Range queries, shard::Range keys, at::ScalarType dtype,
                       c10::Device device) {
-  at::Tensor bias;
-  if (pattern.key_mask.defined()) {
-    const auto out = pattern.key_mask.narrow(1, keys.begin, keys.size()).eq(0).to(device);
-    bias = at::zeros(out.sizes(), at::TensorOptions(dtype).device(device)).masked_fill_(out, kMasked);
-    bias = bias.unsqueeze(1).unsqueeze(1);  // [B, 1, 1, keys]
+  at::Tensor bias, masked;  // [B, 1 or queries, keys]
+  if (pattern.key_mask.defined()) masked = pattern.key_mask.narrow(1, keys.begin, keys.size()).eq(0).unsqueeze(1);
+  if (pattern.documents.defined()) {
+    const auto of = [&](shard::Range range) { return pattern.documents.narrow(1, range.begin, range.size()); };
+    const auto others = of(queries).unsqueeze(2).ne(of(keys).unsqueeze(1));
+    masked = masked.defined() ? masked.logical_or(others) : others;
+  }
+  if (masked.defined()) {
+    masked = masked.to(device).unsqueeze(1);
+    bias = at::zeros(masked.sizes(), at::TensorOptions(dtype).device(device)).masked_fill_(masked, kMasked);
   }
   if (!pattern.causal || keys.end <= queries.begin + 1) return bias;  // all keys are before the first query
   const auto positions = [&](shard::Range range) {
@@ -121,11 +126,13 @@ at::Tensor repeat_heads(const at::Tensor& x, std::int64_t count) {
 at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, Dropout& dropout,
                      const Context& context, const AttentionPattern& pattern, AttentionKernel kernel,
                      std::int64_t first_head) {
-  TRIREME_REQUIRE(!pattern.key_mask.defined() || pattern.key_mask.size(1) == k.size(2),
-                  "the mask of the keys has {} tokens, but there are {} keys", pattern.key_mask.size(1), k.size(2));
+  for (const auto& mask : {pattern.key_mask, pattern.documents})
+    TRIREME_REQUIRE(!mask.defined() || mask.size(1) == k.size(2),
+                    "the mask of the keys has {} tokens, but there are {} keys", mask.size(1), k.size(2));
   const auto keys = repeat_heads(k, q.size(1)), values = repeat_heads(v, q.size(1));
   const bool in_kernel = kernel != AttentionKernel::math && !dropout.active(context);
-  const bool kernel_causal = pattern.causal && !pattern.key_mask.defined() && in_kernel;
+  const bool masked = pattern.key_mask.defined() || pattern.documents.defined();
+  const bool kernel_causal = pattern.causal && !masked && in_kernel;
   const auto bias =
       kernel_causal ? at::Tensor() : score_bias(pattern, {0, q.size(2)}, {0, k.size(2)}, q.scalar_type(), q.device());
   if (in_kernel) {
@@ -202,12 +209,16 @@ std::vector<Unary*> SelfAttention::sharded_parts() const {
 }
 
 bool SelfAttention::reads(const std::string& side_input) const {
-  return side_input == options_.mask || (options_.rotary && side_input == options_.rotary->options().positions);
+  return side_input == options_.mask || side_input == options_.documents ||
+         (options_.rotary && side_input == options_.rotary->options().positions);
 }
 
 AttentionPattern SelfAttention::pattern(const Context& context) const {
-  const auto* mask = options_.mask.empty() ? nullptr : context.side.find(options_.mask);
-  return {options_.causal, mask == nullptr ? at::Tensor() : *mask};
+  const auto side = [&](const std::string& name) {
+    const auto* input = name.empty() ? nullptr : context.side.find(name);
+    return input == nullptr ? at::Tensor() : *input;
+  };
+  return {options_.causal, side(options_.mask), side(options_.documents)};
 }
 
 at::Tensor SelfAttention::by_head(const at::Tensor& y) const {

@@ -23,13 +23,15 @@ class Model;
 struct AttentionPattern {
   bool causal = false;    ///< query i attends to keys 0 to i
   at::Tensor key_mask{};  ///< [B, N], nonzero where a key counts; undefined: all count
+  /// [B, N], the number of each token's document: a query attends to the keys of its own one; undefined: to all.
+  at::Tensor documents{};
   /// Whether samples may be padded: otherwise padding would change the outputs of the other tokens.
   [[nodiscard]] bool allows_padding() const { return causal || key_mask.defined(); }
 };
 
 /// What is added to the scores of these query and key tokens, [..., queries, keys]: 0 where a query attends to a key,
-/// -inf at keys after a causal query, and -1e4 at keys that do not count, so that a query without any key that counts
-/// has finite values. Undefined when every query attends to every key.
+/// -inf at keys after a causal query, and -1e4 at keys that do not count and those of other documents, so that a query
+/// without any key that counts has finite values. Undefined when every query attends to every key.
 at::Tensor score_bias(const AttentionPattern& pattern, shard::Range queries, shard::Range keys, at::ScalarType dtype,
                       c10::Device device);
 
@@ -46,7 +48,7 @@ at::Tensor attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor&
 
 /// The kernel that attention() uses with these shapes, this dtype and device, and LibTorch's current settings: "flash",
 /// "memory-efficient" or "cuDNN"; "" when there is no fused kernel, or not the one that `wanted` names.
-/// `masked`: with a mask of the keys, which some kernels do not take.
+/// `masked`: with a mask, which some kernels do not take.
 std::string attention_kernel(std::int64_t heads, std::int64_t tokens, std::int64_t head_size, at::ScalarType dtype,
                              c10::Device device, AttentionKernel wanted = AttentionKernel::fastest,
                              bool masked = false);
@@ -64,6 +66,9 @@ class SelfAttention : public Layer {
     bool causal = false;
     /// The side input [B, N] that is nonzero for tokens that count as keys, if the data have it; "": all count.
     std::string mask = "attention_mask";
+    /// The side input [B, N] with the number of each token's document, if the data have it; "": samples are one
+    /// document.
+    std::string documents = "document_ids";
     /// Of the projections. One name: they are fused in one layer, whose features are first all queries', then all
     /// keys', then all values'; each part is ordered by head.
     std::vector<std::string> names{"query", "key", "value"};
@@ -83,7 +88,8 @@ class SelfAttention : public Layer {
   [[nodiscard]] std::int64_t heads() const { return options_.heads; }  ///< heads of the whole layer, on all ranks
   [[nodiscard]] std::int64_t key_value_heads() const { return options_.key_value_heads; }
   [[nodiscard]] std::int64_t head_size() const { return options_.head_size; }
-  [[nodiscard]] const std::string& mask_name() const { return options_.mask; }  ///< of the side input
+  /// The side inputs that say which keys a query attends to.
+  [[nodiscard]] std::vector<std::string> mask_names() const { return {options_.mask, options_.documents}; }
   [[nodiscard]] bool is_causal() const { return options_.causal; }
   [[nodiscard]] const Rotary* rotary() const { return options_.rotary.get(); }  ///< null: none
   void set_kernel(AttentionKernel kernel) { kernel_ = kernel; }

@@ -70,6 +70,33 @@ TEST_F(TextBlocks, AnEndTokenFollowsEachDocument) {
   EXPECT_EQ(values_of(sets.train->get(0, 0, true)->inputs["input_ids"]), (Ids{5, 6, 3, 7}));
 }
 
+/// Blocks of 4 of the documents "a b c", "d" and "e f", with an end token (3) behind each.
+TEST_F(TextBlocks, DocumentsAreMasked) {
+  auto o = options(write("a.txt", "a b c\nd\ne f\na\n"), "a b c d e");
+  o.documents = "lines";
+  o.tokenizer = vocabulary();
+  o.document_mask = true;
+  const auto sets = open(datasets::text(o));
+  ASSERT_EQ(sets.train->size(), 2);
+  const struct {
+    Ids ids, documents, positions, labels;
+  } expected[] = {{{5, 6, 7, 3}, {1, 1, 1, 1}, {0, 1, 2, 3}, {-100, 6, 7, 3}},
+                  {{8, 3, 9, 10}, {1, 1, 2, 2}, {0, 1, 0, 1}, {-100, 3, -100, 10}}};
+  for (std::int64_t i = 0; i < 2; ++i) {
+    const auto sample = *sets.train->get(i, 0, true);
+    EXPECT_EQ(values_of(sample.inputs["input_ids"]), expected[i].ids);
+    EXPECT_EQ(values_of(sample.inputs["document_ids"]), expected[i].documents);
+    EXPECT_EQ(values_of(sample.inputs["position_ids"]), expected[i].positions);
+    EXPECT_EQ(values_of(sample.targets["labels"]), expected[i].labels);
+  }
+  o.block = 3;  // the second block begins within a document
+  const auto shifted = open(datasets::text(o)).train->get(1, 0, true);
+  EXPECT_EQ(values_of(shifted->inputs["document_ids"]), (Ids{1, 2, 2}));
+  o.masking = 0.5;
+  const auto masked = open(datasets::text(o)).train->get(1, 0, true);
+  EXPECT_EQ(values_of(masked->inputs["position_ids"]), (Ids{0, 0, 1}));
+}
+
 /// Pieces of a long file end between two lines with text, and are the whole text together.
 TEST_F(TextBlocks, LongDocumentsAreReadInPieces) {
   std::string text;

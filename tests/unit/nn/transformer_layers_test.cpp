@@ -66,12 +66,13 @@ struct Pattern {
   std::int64_t key_value_heads;
   bool causal, masked;
   AttentionKernel kernel;
+  bool documents = false;
 };
 
 // Sample 1 has masked keys; with a causal pattern its first query has no key left.
 TEST(TransformerLayers, AttentionMatchesItsFormula) {
   const std::int64_t samples = 2, heads = 4, tokens = 5, size = 3;
-  for (const auto& [kv_heads, causal, masked, kernel] :
+  for (const auto& [kv_heads, causal, masked, kernel, documents] :
        std::vector<Pattern>{{4, false, false, AttentionKernel::fastest},
                             {4, true, false, AttentionKernel::fastest},
                             {2, true, false, AttentionKernel::flash},
@@ -79,23 +80,31 @@ TEST(TransformerLayers, AttentionMatchesItsFormula) {
                             {2, true, true, AttentionKernel::flash},
                             {2, true, true, AttentionKernel::math},
                             {4, false, true, AttentionKernel::math},
-                            {1, true, false, AttentionKernel::math}}) {
-    SCOPED_TRACE(fmt::format("{} key-value heads, causal {}, mask {}, kernel {}", kv_heads, causal, masked,
-                             static_cast<int>(kernel)));
+                            {1, true, false, AttentionKernel::math},
+                            {2, true, false, AttentionKernel::fastest, true},
+                            {4, false, true, AttentionKernel::math, true}}) {
+    SCOPED_TRACE(fmt::format("{} key-value heads, causal {}, mask {}, kernel {}, documents {}", kv_heads, causal,
+                             masked, static_cast<int>(kernel), documents));
     const auto q = at::rand({samples, heads, tokens, size}, at::kDouble);
     const auto k = at::rand({samples, kv_heads, tokens, size}, at::kDouble);
     const auto v = at::rand({samples, kv_heads, tokens, size}, at::kDouble);
     auto mask = at::ones({samples, tokens}, at::kLong);
     mask[1][0] = mask[1][3] = 0;
     Dropout none(0);
-    const auto got = attention(q, k, v, none, {}, {.causal = causal, .key_mask = masked ? mask : at::Tensor()}, kernel);
+    const auto of_documents = at::tensor({1, 1, 2, 2, 2, 7, 1, 1, 7, 0}, at::kLong).view({samples, tokens});
+    const AttentionPattern pattern{.causal = causal,
+                                   .key_mask = masked ? mask : at::Tensor(),
+                                   .documents = documents ? of_documents : at::Tensor()};
+    const auto got = attention(q, k, v, none, {}, pattern, kernel);
     for (std::int64_t b = 0; b < samples; ++b)
       for (std::int64_t h = 0; h < heads; ++h)
         for (std::int64_t i = 0; i < tokens; ++i) {
           const auto of = h / (heads / kv_heads);
           std::vector<std::int64_t> seen;
           for (std::int64_t j = 0; j < tokens; ++j)
-            if ((!causal || j <= i) && (!masked || mask[b][j].item<std::int64_t>() != 0)) seen.push_back(j);
+            if ((!causal || j <= i) && (!masked || mask[b][j].item<std::int64_t>() != 0) &&
+                (!documents || of_documents[b][j].equal(of_documents[b][i])))
+              seen.push_back(j);
           if (seen.empty()) continue;  // only required to be finite
           double total = 0;
           std::vector<double> out(static_cast<std::size_t>(size));
@@ -158,6 +167,7 @@ TEST(TransformerLayers, AMaskOfAnotherLengthIsRefused) {
   const auto x = at::rand({1, 2, 4, 2}, at::kDouble);
   Dropout none(0);
   EXPECT_THROW(attention(x, x, x, none, {}, {.key_mask = at::ones({1, 5}, at::kLong)}), UsageError);
+  EXPECT_THROW(attention(x, x, x, none, {}, {.documents = at::ones({1, 5}, at::kLong)}), UsageError);
 }
 
 // The same weights in one projection or in three, also with shared key-value heads, and for some of the queries.
