@@ -47,6 +47,8 @@ struct GenerateCommand : WeightsArgument {
   std::int64_t tokens = 64, top_k = 0, seed = 42;
   double temperature = 0, top_p = 1;
   bool stop_at_end = false;
+  bool chat = false;          ///< the texts are messages of a user, or conversations
+  std::string chat_template;  ///< "": the run's, else the tokenizer's
 };
 struct VerifyCommand {
   std::string config, layouts;

@@ -99,6 +99,12 @@ void add_generate(CLI::App& app, Parsed& out) {
       ->capture_default_str();
   add(command, "--seed S", generate.seed, "With a temperature: another seed draws other tokens")->capture_default_str();
   command.add_flag("--stop-at-end", generate.stop_at_end, "Stop where the model ends the text");
+  command.add_flag(
+      "--chat", generate.chat,
+      "Answer: the text is a user's message, and a FILE.jsonl has conversations (\"messages\"); for each of "
+      "its lines, a line of JSON with \"prompt\" and \"completion\" is printed");
+  add(command, "--chat-template FILE", generate.chat_template,
+      "With --chat: a template in Jinja, or chatml; without it, the run's data.chat_template, else the tokenizer's");
   add(command, "--tokenizer PATH", generate.tokenizer,
       "bytes, or a tokenizer's file or folder; without it, the files beside the weights, else the run's "
       "data.tokenizer");

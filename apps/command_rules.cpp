@@ -135,6 +135,10 @@ Command finish_generate(CLI::App& app, GenerateCommand& generate) {
       refuse(app, fmt::format("{} has no effect with temperature 0, which always takes the most probable token; add "
                               "--temperature 1, or remove it",
                               name));
+  if (generate.chat && generate.stop_at_end)
+    refuse(app, "--stop-at-end has no effect with --chat, which stops where the answer ends; remove it");
+  if (!generate.chat && given.count("--chat-template") > 0)
+    refuse(app, "--chat-template has no effect without --chat; add that, or remove it");
   resolve_weights(app, generate);
   return generate;
 }

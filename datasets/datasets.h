@@ -121,10 +121,23 @@ struct TextOptions : SplitOptions {
   std::string text_key = "text";             ///< of .jsonl
   std::optional<std::string> tokenizer{};    ///< unset: that beside the weights, else "bytes"
   std::int64_t block = 256;                  ///< tokens of a sample
-  double masking = 0;                        ///< share of the tokens that are predicted; 0: each from those before it
+  bool document_mask = false;  ///< tokens do not attend to other documents, and positions begin at 0 in each
+  double masking = 0;          ///< share of the tokens that are predicted; 0: each from those before it
 };
 /// Texts for language models, in blocks of one length (token_blocks.h).
 data::DatasetFactory text(TextOptions options = {});
+
+struct ChatOptions : SplitOptions, HeldOutOptions {
+  std::optional<std::string> tokenizer{};  ///< unset: that beside the weights, else "bytes"
+  std::string chat_template = "";          ///< a file, or "chatml"; "": the tokenizer's
+  std::string loss = "answers";            ///< answers | all
+  std::int64_t max_tokens = 1024;          ///< of a conversation; with packing of a sample
+  bool packing = false;                    ///< several conversations are a sample
+  bool length_buckets = false;
+  std::int64_t pad_multiple = 1;
+};
+/// Conversations, of whose tokens only the answers are learned (conversations.h).
+data::DatasetFactory chat(ChatOptions options = {});
 
 Registry<data::DatasetFactory> all_datasets();
 

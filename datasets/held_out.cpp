@@ -32,7 +32,7 @@ HeldOut hold_out(std::int64_t samples, const LabelOf& label_of, double share, st
 HeldOut hold_out_as(const HeldOutOptions& options, std::int64_t samples, const LabelOf& label_of,
                     const HeldOutSource& source, std::string& digest) {
   const auto share = options.validation_share.value();
-  const bool by_class = source.labels.dtype == at::kLong;
+  const bool by_class = source.labels.dtype == at::kLong && source.labels.shape.empty();
   auto out = hold_out(samples, label_of, share, static_cast<std::uint64_t>(options.split_seed));
   if (out.validation.empty())
     throw DataError(fmt::format("{}: {} two {}, so that none can be for validation", source.path,

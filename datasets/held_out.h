@@ -25,7 +25,7 @@ HeldOut hold_out(std::int64_t samples, const LabelOf& label_of, double share, st
 struct HeldOutSource {
   std::string path;
   const char* samples;             ///< "images"
-  const nn::SampleTensor& labels;  ///< classes are int64
+  const nn::SampleTensor& labels;  ///< classes are int64 []
   const std::vector<std::string>& classes;
   const Log& log;
 };

@@ -5,12 +5,15 @@
 // XDG_CACHE_HOME/trireme/index, or else in ~/.cache/trireme/index.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <type_traits>
+#include <vector>
 
 namespace trireme::datasets {
 
@@ -42,6 +45,11 @@ class Packer {
  public:
   void add(std::string_view text);
   void add(std::int64_t number);
+  template <class T>
+  requires std::is_trivially_copyable_v<T>
+  void add_values(const std::vector<T>& values) {
+    add(std::string_view(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)));
+  }
   std::string bytes;
 };
 /// Reads what a Packer has written. @throws LogicError for something else
@@ -50,6 +58,13 @@ class Unpacker {
   explicit Unpacker(std::string_view bytes) : left_(bytes) {}
   std::string text();
   std::int64_t number();
+  template <class T>
+  std::vector<T> values() {
+    const auto packed = text();
+    std::vector<T> out(packed.size() / sizeof(T));
+    std::copy_n(packed.data(), packed.size(), reinterpret_cast<char*>(out.data()));
+    return out;
+  }
   [[nodiscard]] bool at_end() const { return left_.empty(); }
 
  private:

@@ -31,4 +31,25 @@ std::map<data::Split, std::string> split_files(const SplitOptions& options, cons
   return out;
 }
 
+std::map<data::Split, std::string> required_splits(const SplitOptions& options, const HeldOutOptions& held_out,
+                                                   const std::vector<std::string>& endings, const SplitNouns& nouns,
+                                                   const data::OpenContext& context) {
+  auto files = split_files(options, endings);
+  const auto missing = [&](const char* split, const std::string& remedy = "") {
+    return DataError(fmt::format("{}: has no {} of the {} split: {}{}{}", options.path, nouns.file, split, split,
+                                 nouns.endings, remedy));
+  };
+  if (!files.contains(data::Split::train)) throw missing("train");
+  const auto validation = files.find(data::Split::validation);
+  if (validation != files.end() && held_out.validation_share)
+    config::fail(context.section, "validation_share",
+                 fmt::format("has no effect, because there is {}; remove one of the two", validation->second));
+  if (validation != files.end() || held_out.validation_share) return files;
+  const auto share = fmt::format("or set data.validation_share, which takes it from the training {}", nouns.samples);
+  if (options.path.empty())
+    config::fail(context.section, "validation",
+                 fmt::format("is required without path: the {} of the validation split; {}", nouns.file, share));
+  throw missing("validation", "; its name may also be valid, val or dev; " + share);
+}
+
 }  // namespace trireme::datasets

@@ -38,4 +38,13 @@ const std::string& source_of(const SplitOptions& options);
 /// @throws DataError when it is no folder, or has two for the same split
 std::map<data::Split, std::string> split_files(const SplitOptions& options, const std::vector<std::string>& endings);
 
+/// For messages: "table", "texts" and ".csv or .tsv".
+struct SplitNouns {
+  std::string file, samples, endings;
+};
+/// split_files() of data that need a validation split, or validation_share in its place. @throws ConfigError, DataError
+std::map<data::Split, std::string> required_splits(const SplitOptions& options, const HeldOutOptions& held_out,
+                                                   const std::vector<std::string>& endings, const SplitNouns& nouns,
+                                                   const data::OpenContext& context);
+
 }  // namespace trireme::datasets

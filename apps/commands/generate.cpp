@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "apps/commands/chat_prompts.h"
 #include "apps/commands/commands.h"
 #include "apps/commands/load_config.h"
 #include "apps/commands/process.h"
@@ -72,6 +73,24 @@ std::shared_ptr<const tokenizers::Tokenizer> tokenizer_for(const GenerateCommand
                   command.weights));
 }
 
+/// The template of the command line, else that of the run's data, else the tokenizer's. @throws ConfigError, DataError
+tokenizers::ChatTemplate template_for(const GenerateCommand& command, const train::RunSetup& setup,
+                                      const tokenizers::Tokenizer& tokenizer) {
+  auto named = command.chat_template;
+  if (named.empty()) named = setup.config.root.value<std::string>("data", "chat_template").value_or("");
+  if (auto chat = datasets::choose_chat_template(named, tokenizer)) return *std::move(chat);
+  throw ConfigError(fmt::format("--chat: {} (--chat-template)", tokenizers::kNoChatTemplate));
+}
+
+/// The tokens behind an answer: those that end a text, and the template's own.
+std::vector<std::int64_t> ends_of_answers(const train::RunSetup& setup, const tokenizers::Tokenizer& tokenizer,
+                                          const std::string& end_of_answer) {
+  auto ids = train::end_ids(setup.weights);
+  if (const auto& end = tokenizer.special().end) ids.push_back(*end);
+  if (const auto end = tokenizer.encode(end_of_answer); end.size() == 1) ids.push_back(end.front());
+  return ids;
+}
+
 /// The tokens at which the generation stops, if it does: those that the weights' files name, else the tokenizer's.
 /// @throws ConfigError when neither has one
 std::vector<std::int64_t> ends_of(const GenerateCommand& command, const train::RunSetup& setup,
@@ -108,7 +127,12 @@ std::vector<std::string> prompts_of(const GenerateCommand& command) {
 }  // namespace
 
 int run(const GenerateCommand& command) {
-  const auto prompts = prompts_of(command);
+  std::vector<tokenizers::Conversation> conversations;
+  std::vector<std::string> prompts;
+  if (command.chat)
+    conversations = conversations_of(command);
+  else
+    prompts = prompts_of(command);
   if (command.is_checkpoint) open_checkpoint(command.weights, checkpoint::Verify::content);
   auto config = config_of(command);
   const auto options = world_options(config);
@@ -116,16 +140,23 @@ int run(const GenerateCommand& command) {
   tune_process(config, alone);
   const auto setup = train::prepare_generation(std::move(config), alone, command.weights, Log());
   const auto tokenizer = tokenizer_for(command, setup);
-  const train::GenerateOptions how{.tokens = command.tokens,
-                                   .sampling = {.temperature = command.temperature,
-                                                .top_k = command.top_k,
-                                                .top_p = command.top_p,
-                                                .seed = static_cast<std::uint64_t>(command.seed)},
-                                   .ends = ends_of(command, setup, *tokenizer),
-                                   .vocabulary = tokenizer->vocabulary()};
+  std::string end_of_answer;
+  if (command.chat) {
+    const auto chat = template_for(command, setup, *tokenizer);
+    for (const auto& conversation : conversations) prompts.push_back(chat.render(conversation, true).text);
+    end_of_answer = apps::end_of_answer(chat);
+  }
+  const train::GenerateOptions how{
+      .tokens = command.tokens,
+      .sampling = {.temperature = command.temperature,
+                   .top_k = command.top_k,
+                   .top_p = command.top_p,
+                   .seed = static_cast<std::uint64_t>(command.seed)},
+      .ends = command.chat ? ends_of_answers(setup, *tokenizer, end_of_answer) : ends_of(command, setup, *tokenizer),
+      .vocabulary = tokenizer->vocabulary()};
   train::Texts texts;
   for (const auto& prompt : prompts) {
-    const auto ids = tokenizer->encode_prompt(prompt);
+    const auto ids = command.chat ? tokenizer->encode(prompt) : tokenizer->encode_prompt(prompt);
     texts.emplace_back(ids.begin(), ids.end());
   }
   const auto world = comm::World::start(alone, options);
@@ -140,10 +171,18 @@ int run(const GenerateCommand& command) {
       const auto count = static_cast<std::ptrdiff_t>(std::min(kAtOnce, texts.size() - i));
       made = train::generate(model, train::Texts(first, first + count), how);
     }
-    std::vector<std::int32_t> ids(texts[i].begin(), texts[i].end());
-    ids.insert(ids.end(), made[i % kAtOnce].begin(), made[i % kAtOnce].end());
-    const auto text = tokenizer->decode(ids);
-    put(command.prompts.empty() ? text + "\n" : json_text({{"prompt", prompts[i]}, {"text", text}}) + "\n");
+    const auto& new_ids = made[i % kAtOnce];
+    std::vector<std::int32_t> ids;
+    if (!command.chat) ids.assign(texts[i].begin(), texts[i].end());
+    ids.insert(ids.end(), new_ids.begin(), new_ids.end());
+    auto text = tokenizer->decode(ids);
+    if (!end_of_answer.empty()) text.resize(std::min(text.size(), text.find(end_of_answer)));
+    if (command.prompts.empty())
+      put(text + "\n");
+    else if (command.chat)
+      put(answered(conversations[i], text) + "\n");
+    else
+      put(json_text({{"prompt", prompts[i]}, {"text", text}}) + "\n");
   }
   return 0;
 }

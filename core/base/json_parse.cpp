@@ -53,6 +53,11 @@ nlohmann::json parse_json(std::string_view text, const nlohmann::json::parser_ca
   return nlohmann::json::parse(text, callback);
 }
 
+nlohmann::ordered_json parse_ordered_json(std::string_view text) {
+  check_depth(text);
+  return nlohmann::ordered_json::parse(text);
+}
+
 nlohmann::json parse_json_or_null(std::string_view text) {
   try {
     return parse_json(text);

@@ -14,7 +14,10 @@ inline constexpr int kMostJsonLevels = 128;
 /// nested too deeply; json_problem() describes it, with line and column
 nlohmann::json parse_json(std::string_view text, const nlohmann::json::parser_callback_t& callback = nullptr);
 
-/// The same, but null for text that parse_json() refuses.
+/// The same with the members of objects in the order of the text.
+nlohmann::ordered_json parse_ordered_json(std::string_view text);
+
+/// As parse_json(), but null for text that it refuses.
 nlohmann::json parse_json_or_null(std::string_view text);
 
 }  // namespace trireme

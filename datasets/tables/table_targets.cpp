@@ -50,18 +50,6 @@ std::optional<bool> flag_in(std::string_view text) {
   fail_at_line(path, line, fmt::format("column \"{}\": \"{}\" is {}", column, text, what));
 }
 
-template <class T>
-void pack_values(Packer& out, const std::vector<T>& values) {
-  out.add(std::string_view(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)));
-}
-
-template <class T>
-void unpack_values(Unpacker& in, std::vector<T>& values) {
-  const auto bytes = in.text();
-  values.resize(bytes.size() / sizeof(T));
-  std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(values.data()));
-}
-
 }  // namespace
 
 std::vector<TableColumn> target_columns(const TargetOptions& options, bool optional) {
@@ -239,9 +227,9 @@ void TableTargets::pack(Packer& out) const {
     out.add(name);
     out.add(line);
   }
-  pack_values(out, labels_);
-  pack_values(out, ends_);
-  pack_values(out, numbers_);
+  out.add_values(labels_);
+  out.add_values(ends_);
+  out.add_values(numbers_);
 }
 
 TableTargets TableTargets::unpack(std::string path, const TargetOptions& options, Unpacker& in) {
@@ -253,9 +241,9 @@ TableTargets TableTargets::unpack(std::string path, const TargetOptions& options
     auto name = in.text();
     out.names_.push_back({std::move(name), in.number()});
   }
-  unpack_values(in, out.labels_);
-  unpack_values(in, out.ends_);
-  unpack_values(in, out.numbers_);
+  out.labels_ = in.values<std::int32_t>();
+  out.ends_ = in.values<std::int64_t>();
+  out.numbers_ = in.values<float>();
   return out;
 }
 

@@ -13,6 +13,7 @@
 #include "datasets/tables/split_tables.h"
 #include "datasets/text/encode.h"
 #include "datasets/text/labelled_texts.h"
+#include "datasets/text/length_buckets.h"
 #include "datasets/text/tokenizer_choice.h"
 
 namespace trireme::datasets {
@@ -24,8 +25,7 @@ const Fields<TextClassificationOptions>& text_classification_fields() {
     Fields<O> rows(
         "data",
         "Texts, or pairs of texts, with classes, labels or numbers: a table for each split, whose ending says its "
-        "format: .tsv "
-        "(columns between tabs, as GLUE's files), .csv, or .jsonl (an object a line).");
+        "format: .tsv (columns between tabs, as GLUE's files), .csv, or .jsonl (an object a line).");
     rows.with("name", "text_classification");
     add_table_fields(rows, "texts");
     rows.add("text", &O::text, "Column of the text. Unset: sentence or text, whichever the files have.")
@@ -33,20 +33,8 @@ const Fields<TextClassificationOptions>& text_classification_fields() {
         .add("tokenizer", &O::tokenizer, fmt::format("{}; required without one.", kTokenizerText))
         .add("max_tokens", &O::max_tokens,
              "Tokens of a sample at most, special tokens included; of a longer one, the end is left out.",
-             {.min = 3, .max = 1 << 20})
-        .add("length_buckets", &O::length_buckets,
-             "Train on samples of like lengths in each step, so that little is padded; the order of the steps stays "
-             "random.")
-        .add("pad_multiple", &O::pad_multiple,
-             "Samples are padded to the longest of their batch, rounded up to a multiple of this. 8 suits GPUs with "
-             "fp16 or bf16.",
-             {.min = 1, .max = 1 << 20})
-        .rule([](const O& o, const CheckedSection& section) {
-          if (o.max_tokens % o.pad_multiple != 0)
-            section.fail("pad_multiple", fmt::format("does not divide max_tokens = {}, so that samples could become "
-                                                     "longer than that",
-                                                     o.max_tokens));
-        });
+             {.min = 3, .max = 1 << 20});
+    add_length_fields(rows);
     return rows;
   }();
   return table;

@@ -14,6 +14,24 @@
 #include "core/base/text.h"
 
 namespace trireme::datasets {
+namespace {
+
+template <class Parse>
+auto object_of_line(const LineReader& in, const std::string& like, const Parse& parse) {
+  const auto fail = [&](const std::string& problem) {
+    fail_at_line(in.path(), in.number(), fmt::format("{}; each line holds one, as {}", problem, like));
+  };
+  try {
+    auto object = parse();
+    if (!object.is_object()) fail("not a JSON object");
+    return object;
+  } catch (const nlohmann::json::exception& error) {
+    fail(fmt::format("the object of this line, {}", json_problem(error)));
+    throw;
+  }
+}
+
+}  // namespace
 
 void fail_at_line(const std::string& path, std::int64_t line, const std::string& what) {
   throw DataError(fmt::format("{}:{}: {}", path, line, what));
@@ -64,17 +82,11 @@ std::optional<std::string_view> LineReader::next() {
 }
 
 nlohmann::json parse_object(const LineReader& in, std::string_view line, const std::string& like) {
-  const auto fail = [&](const std::string& problem) {
-    fail_at_line(in.path(), in.number(), fmt::format("{}; each line holds one, as {}", problem, like));
-  };
-  try {
-    auto object = parse_json(line);
-    if (!object.is_object()) fail("not a JSON object");
-    return object;
-  } catch (const nlohmann::json::exception& error) {
-    fail(fmt::format("the object of this line, {}", json_problem(error)));
-    throw;
-  }
+  return object_of_line(in, like, [&] { return parse_json(line); });
+}
+
+nlohmann::ordered_json parse_ordered_object(const LineReader& in, std::string_view line, const std::string& like) {
+  return object_of_line(in, like, [&] { return parse_ordered_json(line); });
 }
 
 }  // namespace trireme::datasets

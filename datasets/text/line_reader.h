@@ -31,6 +31,8 @@ class LineReader {
 
 /// The JSON object of a line that `in` has returned. `like`: what a line holds, for errors. @throws DataError
 nlohmann::json parse_object(const LineReader& in, std::string_view line, const std::string& like);
+/// The same with the members in the order of the line.
+nlohmann::ordered_json parse_ordered_object(const LineReader& in, std::string_view line, const std::string& like);
 
 /// @throws DataError "path:line: what"
 [[noreturn]] void fail_at_line(const std::string& path, std::int64_t line, const std::string& what);

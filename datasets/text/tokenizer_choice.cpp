@@ -14,12 +14,16 @@ namespace {
 
 constexpr const char* kBytes = "bytes";
 
+std::string in_home(std::string path) {
+  if (const auto home = environment("HOME"); path.starts_with("~/") && !home.empty()) path.replace(0, 1, home);
+  return path;
+}
+
+std::string absolute(const std::string& path) { return std::filesystem::absolute(path).lexically_normal().string(); }
+
 /// The option as a path that does not depend on the current folder.
 std::string located(const std::string& named) {
-  if (named == kBytes) return named;
-  auto path = named;
-  if (const auto home = environment("HOME"); path.starts_with("~/") && !home.empty()) path.replace(0, 1, home);
-  return std::filesystem::absolute(checkpoint::locate_weights(path)).lexically_normal().string();
+  return named == kBytes ? named : absolute(checkpoint::locate_weights(in_home(named)));
 }
 
 }  // namespace
@@ -67,6 +71,12 @@ std::shared_ptr<const tokenizers::Tokenizer> choose_tokenizer(std::optional<std:
                     "in the cache of the Hugging Face Hub, or \"bytes\"",
                     *option));
   return tokenizers::load_tokenizer(*option);
+}
+
+std::optional<tokenizers::ChatTemplate> choose_chat_template(std::string& option,
+                                                             const tokenizers::Tokenizer& tokenizer) {
+  if (!option.empty() && option != tokenizers::kChatMl) option = absolute(in_home(option));
+  return tokenizers::ChatTemplate::of(tokenizer, option);
 }
 
 }  // namespace trireme::datasets

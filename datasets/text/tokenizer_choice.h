@@ -1,4 +1,4 @@
-// The tokenizer of a data set of texts: what the key data.tokenizer names, or what is beside the weights.
+// The tokenizer of a data set of texts, and its chat template: what the keys name, or what is beside the weights.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <string>
 
 #include "core/data/datasets.h"
+#include "tokenizers/chat_template.h"
 #include "tokenizers/tokenizer.h"
 
 namespace trireme::datasets {
@@ -38,5 +39,9 @@ nn::TokenIds token_ids(const tokenizers::Tokenizer& tokenizer);
 std::shared_ptr<const tokenizers::Tokenizer> choose_tokenizer(std::optional<std::string>& option,
                                                               const std::optional<std::string>& usual,
                                                               const data::OpenContext& context);
+
+/// The template that data.chat_template names, as ChatTemplate::of(). A path becomes one from any folder.
+std::optional<tokenizers::ChatTemplate> choose_chat_template(std::string& option,
+                                                             const tokenizers::Tokenizer& tokenizer);
 
 }  // namespace trireme::datasets

@@ -19,15 +19,31 @@ struct RunOnTexts : SmallRun {
     for (const auto* split : {"train", "dev"}) {
       folder.write(std::string("tables/") + split + ".tsv", table);
       folder.write(std::string("lines/") + split + ".txt", lines);
+      folder.write(std::string("chats/") + split + ".jsonl", chats());
     }
+    folder.write("chat_template.jinja", kTemplate);
     folder.write("vocab.txt", kWords);
     folder.write("run.toml", "[run]\ndir = \"" + dir() + "\"\ndevice = \"cpu\"\n[model]\n" + model +
                                  "hidden_size = 16\nnum_layers = 2\nnum_heads = 2\nintermediate_size = 24\n"
                                  "attention_dropout = 0.1\n[data]\n" +
                                  data + "path = \"" + folder.path() +
-                                 (data.find("text_c") == data.npos ? "/lines" : "/tables") + "\"\ntokenizer = \"" +
-                                 folder.path() + "/vocab.txt\"\n[train]\nprecision = \"fp64\"\n" + train);
+                                 (data.find("text_c") != data.npos ? "/tables"
+                                  : data.find("chat") != data.npos ? "/chats"
+                                                                   : "/lines") +
+                                 "\"\ntokenizer = \"" + folder.path() +
+                                 "/vocab.txt\"\n[train]\nprecision = \"fp64\"\n" + train);
   }
+  /// The answer to "c" is "d", that to "d" is "c c".
+  static std::string chats() {
+    std::string out;
+    for (int i = 0; i < 18; ++i)
+      out += std::string(R"({"messages": [{"role": "user", "content": ")") + (i % 2 == 0 ? "c" : "d") +
+             R"("}, {"role": "assistant", "content": ")" + (i % 2 == 0 ? "d" : "c c") + "\"}]}\n";
+    return out;
+  }
+  static constexpr const char* kTemplate =
+      "{% for m in messages %}{{ 'a' if m.role == 'user' else 'b' }} {{ m.content }} [SEP] {% endfor %}"
+      "{{ 'b' if add_generation_prompt }}";
   static constexpr const char* kWords = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\nb\nc\nd\n";
 };
 
@@ -75,6 +91,32 @@ TEST(RunTexts, LanguageModels) {
     EXPECT_FALSE(evaluation.contains("padded_share")) << evaluation;
     EXPECT_NE(out.find("WordPiece, 9 tokens; blocks of 12"), std::string::npos) << out;
   }
+}
+
+// What was learned from chats is what `generate --chat` answers.
+TEST(RunTexts, Chats) {
+  const RunOnTexts run("name = \"gpt2\"\n", "name = \"chat\"\nmax_tokens = 16\npacking = true\n",
+                       "epochs = 40\nglobal_batch = 8\n[optimizer]\nlr = 0.02\n");
+  std::string out;
+  const auto evaluation = same_on_two_ranks(run, 80, {}, &out);
+  EXPECT_LT(evaluation.value("loss", 1.0), 0.05);
+  EXPECT_NE(out.find("several conversations in each sample of 16, 81 % full"), std::string::npos) << out;
+  EXPECT_EQ(content_of(run.dir() + "/model/chat_template.jinja"), RunOnTexts::kTemplate);
+  const auto generate = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {TRIREME_COMMAND, "generate", run.dir(), "--chat"});
+    const auto result = run_process(arguments);
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out;
+  };
+  EXPECT_EQ(generate({"--prompt", "c"}), "d\n");
+  const std::string of_c =
+      R"({"prompt":[{"role":"user","content":"c"}],"completion":[{"role":"assistant","content":"d"}]})"
+      "\n";
+  const std::string of_d =
+      R"({"prompt":[{"role":"user","content":"d"}],"completion":[{"role":"assistant","content":"c c"}]})"
+      "\n";
+  EXPECT_EQ(generate({"--prompts", run.folder.write("questions.txt", "c\nd\n")}), of_c + of_d);
+  EXPECT_EQ(generate({"--prompts", run.folder.write("more.jsonl", of_d)}), of_d) << "the answer is not read";
 }
 
 }  // namespace

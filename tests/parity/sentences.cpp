@@ -40,7 +40,7 @@ at::Tensor loss_by_hand(const std::string& task, const at::Tensor& out, const at
   const auto logits = causal ? out.narrow(1, 0, out.size(1) - 1) : out;
   const auto wanted = causal ? labels.narrow(1, 1, labels.size(1) - 1) : labels;
   if (!wanted.ne(-100).any().item<bool>()) return logits.sum() * 0;  // a step in which nothing counts changes nothing
-  return at::cross_entropy_loss(logits.reshape({-1, kTokenIds}), wanted.reshape({-1}));
+  return at::cross_entropy_loss(logits.reshape({-1, logits.size(-1)}), wanted.reshape({-1}));
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 
 #include "core/data/loader.h"
 #include "core/data/sampler.h"
-#include "datasets/text/labelled_texts.h"
+#include "datasets/text/length_buckets.h"
 #include "tests/unit/datasets/text_tools.h"
 
 namespace trireme::data {
