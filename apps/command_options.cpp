@@ -104,7 +104,8 @@ void add_generate(CLI::App& app, Parsed& out) {
       "Answer: the text is a user's message, and a FILE.jsonl has conversations (\"messages\"); for each of "
       "its lines, a line of JSON with \"prompt\" and \"completion\" is printed");
   add(command, "--chat-template FILE", generate.chat_template,
-      "With --chat: a template in Jinja, or chatml; without it, the run's data.chat_template, else the tokenizer's");
+      "With --chat: a template in Jinja, or chatml; without it, the one beside the weights, else the run's, else the "
+      "tokenizer's");
   add(command, "--tokenizer PATH", generate.tokenizer,
       "bytes, or a tokenizer's file or folder; without it, the files beside the weights, else the run's "
       "data.tokenizer");

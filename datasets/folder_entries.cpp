@@ -22,19 +22,6 @@ bool is_hidden(std::string_view path) {
   return false;
 }
 
-std::vector<FolderEntry> folder_entries(const fs::path& folder) {
-  std::error_code error, unknown;
-  std::vector<FolderEntry> found;
-  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
-    auto name = it->path().filename().string();
-    const bool regular = !it->is_symlink(unknown) && it->is_regular_file(unknown);
-    if (!is_hidden(name)) found.push_back({std::move(name), regular});
-  }
-  if (error) throw DataError(fmt::format("{}: cannot be read: {}", folder.string(), error.message()));
-  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
-  return found;
-}
-
 namespace {
 
 std::vector<std::string> files_below(const std::string& folder,
@@ -60,6 +47,19 @@ std::vector<std::string> files_below(const std::string& folder,
 }
 
 }  // namespace
+
+std::vector<FolderEntry> folder_entries(const fs::path& folder) {
+  std::error_code error, unknown;
+  std::vector<FolderEntry> found;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    auto name = it->path().filename().string();
+    const bool regular = !it->is_symlink(unknown) && it->is_regular_file(unknown);
+    if (!is_hidden(name)) found.push_back({std::move(name), regular});
+  }
+  if (error) throw DataError(fmt::format("{}: cannot be read: {}", folder.string(), error.message()));
+  std::sort(found.begin(), found.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return found;
+}
 
 std::vector<std::string> named_files(const std::vector<std::string>& paths,
                                      const std::function<bool(const std::string& name)>& is_wanted,

@@ -35,6 +35,11 @@ const nn::SampleTensor* checked_labels(const TaskOptions& options, bool integers
                                   needs, found));
   };
   if (labels == nullptr) refuse("no labels");
+  if (options.data.labels_are_inputs && task != kCausalLm)
+    throw ConfigError(fmt::format(
+        "train.task: \"{}\" would learn to copy: the labels of these data are the tokens themselves, each to be "
+        "predicted from those before it; set train.task = \"{}\", with gpt2, llama or qwen3, or choose other data",
+        task, kCausalLm));
   const bool fits = integers ? labels->dtype == at::kLong : at::isFloatingType(labels->dtype);
   if (!fits || std::find(dims.begin(), dims.end(), labels->shape.size()) == dims.end())
     refuse(labels->text() + " for each sample");

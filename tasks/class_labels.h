@@ -13,6 +13,8 @@
 
 namespace trireme::tasks {
 
+inline constexpr const char* kCausalLm = "causal_lm";  ///< the task that predicts each token from those before it
+
 /// At least float32: sums in 16 bits would be rounded.
 at::Tensor in_full_precision(const at::Tensor& output);
 /// The labels that count, 0-dim float64.

@@ -57,7 +57,7 @@ std::shared_ptr<const Task> masked_lm(const TaskOptions& options) {
 }
 
 std::shared_ptr<const Task> causal_lm(const TaskOptions& options) {
-  return std::make_shared<LanguageModelling>(options, "causal_lm", true);
+  return std::make_shared<LanguageModelling>(options, kCausalLm, true);
 }
 
 }  // namespace trireme::tasks

@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <regex>
 #include <string_view>
 #include <utility>
 
@@ -21,7 +20,9 @@ namespace {
 using nlohmann::ordered_json;
 
 constexpr std::string_view kChatMlSource =
-    "{% for message in messages %}{{ '<|im_start|>' + message.role + '\\n' }}"
+    "{% for message in messages %}{% if message.content is not string %}"
+    "{{ raise_exception('a message has no text under \"content\", and chatml writes nothing else') }}{% endif %}"
+    "{{ '<|im_start|>' + message.role + '\\n' }}"
     "{% if message.role == 'assistant' %}{% generation %}{{ message.content + '<|im_end|>' }}{% endgeneration %}"
     "{% else %}{{ message.content + '<|im_end|>' }}{% endif %}{{ '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}";
@@ -43,7 +44,7 @@ ordered_json special_tokens(const TokenizerConfig& config) {
 std::string read_template(const std::string& path) {
   std::error_code error;
   std::ifstream file(path, std::ios::binary);
-  if (!file || std::filesystem::is_directory(path, error))
+  if (!file || !std::filesystem::is_regular_file(path, error))
     throw DataError(fmt::format("{}: cannot be read; name a file with a chat template in Jinja, or \"chatml\"", path));
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
@@ -114,8 +115,7 @@ ChatTemplate::ChatTemplate(const Tokenizer& tokenizer, const Source& source)
     : template_(parsed(source.text, source.name)),
       tokens_(special_tokens(TokenizerConfig(files_of(tokenizer)))),
       source_(source.text),
-      name_(source.name),
-      marks_answers_(std::regex_search(source.text, std::regex(R"(\{%-?\s*generation\s*-?%\})"))) {
+      name_(source.name) {
   if (!source.with_tools.empty()) with_tools_ = parsed(source.with_tools, source.name);
   const auto all = source.text + '\0' + source.with_tools + '\0' + tokens_.dump();
   digest_ = fmt::format("{:08x}{:x}", crc32(0, all.data(), all.size()), all.size());
@@ -128,8 +128,7 @@ jinja::Rendered ChatTemplate::render(const Conversation& conversation, bool open
   variables["tools"] = conversation.tools;
   variables["documents"] = nullptr;
   variables["add_generation_prompt"] = opens_answer;
-  const bool has_tools = !conversation.tools.is_null();
-  return named(name_, [&] { return (has_tools && with_tools_ ? *with_tools_ : template_).render(variables); });
+  return named(name_, [&] { return template_for(conversation).render(variables, conversation.now); });
 }
 
 }  // namespace trireme::tokenizers

@@ -64,6 +64,7 @@ std::string answered(const Conversation& conversation, const std::string& answer
   ordered_json out{{"prompt", conversation.messages},
                    {"completion", ordered_json::array({{{"role", "assistant"}, {"content", answer}}})}};
   if (!conversation.tools.is_null()) out["tools"] = conversation.tools;
+  if (!conversation.variables.is_null()) out["chat_template_kwargs"] = conversation.variables;
   return out.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -73,31 +75,40 @@ std::shared_ptr<const tokenizers::Tokenizer> tokenizer_for(const GenerateCommand
                   command.weights));
 }
 
-/// The template of the command line, else that of the run's data, else the tokenizer's. @throws ConfigError, DataError
+/// The template of the command line, else the one beside the weights, else that of the run's data, else the
+/// tokenizer's. @throws ConfigError, DataError
 tokenizers::ChatTemplate template_for(const GenerateCommand& command, const train::RunSetup& setup,
                                       const tokenizers::Tokenizer& tokenizer) {
   auto named = command.chat_template;
+  if (named.empty() && !setup.weights.path.empty()) {
+    const auto exported = checkpoint::beside_weights(setup.weights.path, tokenizers::kChatTemplateFile);
+    if (std::error_code error; std::filesystem::exists(exported, error)) named = exported;
+  }
   if (named.empty()) named = setup.config.root.value<std::string>("data", "chat_template").value_or("");
   if (auto chat = datasets::choose_chat_template(named, tokenizer)) return *std::move(chat);
   throw ConfigError(fmt::format("--chat: {} (--chat-template)", tokenizers::kNoChatTemplate));
 }
 
-/// The tokens behind an answer: those that end a text, and the template's own.
-std::vector<std::int64_t> ends_of_answers(const train::RunSetup& setup, const tokenizers::Tokenizer& tokenizer,
-                                          const std::string& end_of_answer) {
-  auto ids = train::end_ids(setup.weights);
-  if (const auto& end = tokenizer.special().end) ids.push_back(*end);
-  if (const auto end = tokenizer.encode(end_of_answer); end.size() == 1) ids.push_back(end.front());
-  return ids;
+/// What ends an answer: the tokens that end a text, and what the template writes.
+train::Texts ends_of_answers(const train::RunSetup& setup, const tokenizers::Tokenizer& tokenizer,
+                             const std::string& end_of_answer) {
+  train::Texts ends;
+  for (const auto id : train::end_ids(setup.weights)) ends.push_back({id});
+  if (const auto& end = tokenizer.special().end) ends.push_back({*end});
+  const auto ids = tokenizer.encode(end_of_answer);
+  if (!ids.empty()) ends.emplace_back(ids.begin(), ids.end());
+  return ends;
 }
 
 /// The tokens at which the generation stops, if it does: those that the weights' files name, else the tokenizer's.
 /// @throws ConfigError when neither has one
-std::vector<std::int64_t> ends_of(const GenerateCommand& command, const train::RunSetup& setup,
-                                  const tokenizers::Tokenizer& tokenizer) {
+train::Texts ends_of(const GenerateCommand& command, const train::RunSetup& setup,
+                     const tokenizers::Tokenizer& tokenizer) {
   if (!command.stop_at_end) return {};
-  if (auto ids = train::end_ids(setup.weights); !ids.empty()) return ids;
-  if (const auto& end = tokenizer.special().end) return {*end};
+  train::Texts ends;
+  for (const auto id : train::end_ids(setup.weights)) ends.push_back({id});
+  if (!ends.empty()) return ends;
+  if (const auto& end = tokenizer.special().end) return {{*end}};
   throw ConfigError(
       "--stop-at-end: neither the files beside the weights nor the tokenizer have a token for the end of a text; "
       "remove it");
@@ -143,7 +154,10 @@ int run(const GenerateCommand& command) {
   std::string end_of_answer;
   if (command.chat) {
     const auto chat = template_for(command, setup, *tokenizer);
-    for (const auto& conversation : conversations) prompts.push_back(chat.render(conversation, true).text);
+    for (auto& conversation : conversations) {
+      conversation.now = std::time(nullptr);
+      prompts.push_back(chat.render(conversation, true).text);
+    }
     end_of_answer = apps::end_of_answer(chat);
   }
   const train::GenerateOptions how{

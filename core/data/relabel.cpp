@@ -1,10 +1,13 @@
 #include "core/data/relabel.h"
 
+#include <ATen/ops/index_copy.h>
 #include <ATen/ops/scalar_tensor.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -59,10 +62,8 @@ class Relabelled final : public DatasetWrapper, public RowSamples {
     if (!sample) return sample;
     const auto labels = sample->targets[nn::kLabels];
     if (labels.dim() == 1) {  // one for each class
-      auto out = at::zeros({classes_}, labels.options());
-      for (std::size_t i = 0; i < new_labels_.size(); ++i)
-        out[new_labels_[i]].copy_(labels[static_cast<std::int64_t>(i)]);
-      sample->targets.set(nn::kLabels, out);
+      sample->targets.set(nn::kLabels,
+                          at::zeros({classes_}, labels.options()).index_copy_(0, at::tensor(new_labels_), labels));
       return sample;
     }
     const auto label = labels.item<std::int64_t>();
@@ -83,12 +84,11 @@ bool are_among(const std::vector<std::string>& classes, const std::vector<std::s
          std::all_of(classes.begin(), classes.end(), [&](const auto& name) { return sorted.count(name) == 1; });
 }
 
-Datasets relabel(Datasets data, const std::vector<std::string>& classes) {
-  TRIREME_CHECK(are_among(data.info.spec.class_names, classes), "{} classes are not among {} classes",
-                data.info.spec.class_names.size(), classes.size());
-  std::vector<std::int64_t> new_labels;
-  for (const auto& name : data.info.spec.class_names)
-    new_labels.push_back(std::find(classes.begin(), classes.end(), name) - classes.begin());
+namespace {
+
+/// `new_labels`: of each class of the data, its number among `classes`.
+Datasets relabelled(Datasets data, const std::vector<std::int64_t>& new_labels,
+                    const std::vector<std::string>& classes) {
   for (auto* split : {&data.train, &data.validation, &data.test})
     if (*split) *split = std::make_shared<Relabelled>(std::move(*split), new_labels, std::ssize(classes));
   auto& spec = data.info.spec;
@@ -96,6 +96,30 @@ Datasets relabel(Datasets data, const std::vector<std::string>& classes) {
   spec.classes = std::ssize(classes);
   resize_labels(spec.targets, spec.classes);
   return data;
+}
+
+}  // namespace
+
+Datasets relabel(Datasets data, const std::vector<std::string>& classes) {
+  TRIREME_CHECK(are_among(data.info.spec.class_names, classes), "{} classes are not among {} classes",
+                data.info.spec.class_names.size(), classes.size());
+  std::vector<std::int64_t> new_labels;
+  for (const auto& name : data.info.spec.class_names)
+    new_labels.push_back(std::find(classes.begin(), classes.end(), name) - classes.begin());
+  return relabelled(std::move(data), new_labels, classes);
+}
+
+Datasets rename_classes(Datasets data, const std::vector<std::string>& classes) {
+  auto& spec = data.info.spec;
+  const auto* labels = spec.target(nn::kLabels);
+  if (labels == nullptr || labels->shape.size() != 1 || classes.size() == spec.class_names.size()) {
+    spec.class_names = classes;
+    spec.classes = std::ssize(classes);
+    return data;
+  }
+  std::vector<std::int64_t> same(spec.class_names.size());
+  std::iota(same.begin(), same.end(), 0);
+  return relabelled(std::move(data), same, classes);
 }
 
 }  // namespace trireme::data

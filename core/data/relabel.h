@@ -16,4 +16,7 @@ bool are_among(const std::vector<std::string>& classes, const std::vector<std::s
 /// @pre are_among(data.info.spec.class_names, classes)
 Datasets relabel(Datasets data, const std::vector<std::string>& classes);
 
+/// The data with these names of its classes, which may be followed by more classes. Labels [C] get places for these.
+Datasets rename_classes(Datasets data, const std::vector<std::string>& classes);
+
 }  // namespace trireme::data

@@ -34,9 +34,10 @@ struct TokenIds {
 
 struct DataSpec {
   std::vector<SampleTensor> inputs{}, targets{};
-  std::int64_t classes = 0;                ///< labels are 0 to classes - 1; 0: there are no such labels
-  std::int64_t vocabulary = 0;             ///< token ids are 0 to vocabulary - 1; 0: unknown
-  bool ignored_labels = true;              ///< some labels may be -100, which do not count; false: none is
+  std::int64_t classes = 0;        ///< labels are 0 to classes - 1; 0: there are no such labels
+  std::int64_t vocabulary = 0;     ///< token ids are 0 to vocabulary - 1; 0: unknown
+  bool ignored_labels = true;      ///< some labels may be -100, which do not count; false: none is
+  bool labels_are_inputs = false;  ///< each label is the id of its own token, to be predicted from those before it
   std::vector<std::string> class_names{};  ///< empty, or one per class
   std::optional<TokenIds> tokens{};        ///< of the tokenizer that reads the data; unset: none does
   std::int64_t longest = 0;                ///< tokens of the longest sample, as it is padded; 0: unknown

@@ -84,10 +84,8 @@ data::Datasets numbered_as(const std::vector<std::string>& labels, data::Dataset
   const bool named = are_given(labels);
   const bool among = data::are_among(classes, labels);
   if (fits && classes == data::numbered_names(classes.size()) && !(named && among)) {
-    data.info.spec.class_names = named ? labels : data::numbered_names(labels.size());
-    data.info.spec.classes = static_cast<std::int64_t>(labels.size());
     if (named) log.note("labels   named as in {}: {}", path, numbered(labels));
-    return data;
+    return data::rename_classes(std::move(data), named ? labels : data::numbered_names(labels.size()));
   }
   if (!named) return data;
   if (const auto alike = data::alike_classes(labels);

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <memory>
 #include <numeric>
+#include <span>
 #include <utility>
 #include <variant>
 
@@ -73,6 +74,14 @@ std::int64_t sample_token(const at::Tensor& logits, const SamplingOptions& optio
   return ids[static_cast<std::size_t>(found - sums.begin())];
 }
 
+namespace {
+
+bool ends_with(std::span<const std::int64_t> text, std::span<const std::int64_t> end) {
+  return text.size() >= end.size() && std::ranges::equal(text.last(end.size()), end);
+}
+
+}  // namespace
+
 LanguageModel open_language_model(const RunSetup& setup, c10::Device device) {
   auto source = setup.model.source();
   const auto options = booster_options(setup.config);
@@ -134,10 +143,13 @@ Texts generate(const LanguageModel& model, const Texts& prompts, const GenerateO
     for (std::size_t i = 0; i < texts.size(); ++i) {
       if (has_ended[i]) continue;
       const auto id = sample_token(logits[static_cast<std::int64_t>(i)], options.sampling, draw);
-      has_ended[i] = std::find(options.ends.begin(), options.ends.end(), id) != options.ends.end();
-      if (has_ended[i]) continue;
       texts[i].push_back(id);
       made[i].push_back(id);
+      for (const auto& end : options.ends)
+        if (!has_ended[i] && ends_with(made[i], end)) {
+          made[i].resize(made[i].size() - end.size());
+          has_ended[i] = true;
+        }
     }
   }
   return made;

@@ -42,14 +42,14 @@ LanguageModel open_language_model(const RunSetup& setup, c10::Device device);
 struct GenerateOptions {
   std::int64_t tokens = 64;  ///< to generate, at most
   SamplingOptions sampling{};
-  std::vector<std::int64_t> ends{};  ///< the tokens after which nothing is generated
+  Texts ends{};  ///< tokens, or several together, after which nothing is generated
   /// The ids that may be generated are 0 to this - 1, for a tokenizer with fewer tokens than the model; 0: all.
   std::int64_t vocabulary = 0;
 };
 /// For a program that does not give generate() all prompts in one call. @throws DataError that names the first prompt
 /// which is empty or has an id outside the vocabulary
 void check_prompts(const LanguageModel& model, const Texts& prompts);
-/// Returns the tokens that follow each prompt, without the end token: those that would follow it alone. The model sees
+/// Returns the tokens that follow each prompt, without the end: those that would follow it alone. The model sees
 /// the last tokens that it has positions for. @throws DataError when a prompt is empty or has an id outside the
 /// vocabulary; as sample_token()
 Texts generate(const LanguageModel& model, const Texts& prompts, const GenerateOptions& options);

@@ -23,7 +23,7 @@ enum class CellType {
 /// A column that is read.
 struct TableColumn {
   std::string key;                 ///< of [data], which names it
-  std::vector<std::string> names;  ///< the table has one of these, and only one
+  std::vector<std::string> names;  ///< the table has one of these, and only one; examples have the last
   CellType type = CellType::text;
   /// A table may lack all optional columns. It is not read then.
   bool optional = false;

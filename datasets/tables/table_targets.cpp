@@ -93,7 +93,8 @@ void TableTargets::add_names(std::int64_t line, const TableCell& cell) {
   if (is_list) {
     for (const auto& name : *cell.list) add_label(line, name);
   } else if (form_ == Form::one_class) {
-    add_label(line, cell.text);
+    const auto name = trimmed(cell.text);
+    add_label(line, name.empty() ? cell.text : name);
   } else {
     for (auto left = cell.text; !left.empty();) {
       const auto end = std::min(left.find(separator_), left.size());

@@ -52,15 +52,23 @@ const Fields<ChatOptions>& chat_fields() {
   return table;
 }
 
-/// Says how much is not learned as it is written.
+/// Says of how much nothing, or not all, is learned. @throws DataError when nothing is at all
 void report(const TokenisedChats& chats, std::int64_t max_tokens, const Log& log) {
-  const auto empty = std::count_if(chats.learned.begin(), chats.learned.end(), [](const auto& spans) {
-    return std::all_of(spans.begin(), spans.end(), [](const auto& span) { return span.begin >= span.end; });
+  const auto count = chats.tokens->sequences();
+  const auto empty = std::count_if(chats.loss_spans.begin(), chats.loss_spans.end(), [](const auto& spans) {
+    return std::all_of(spans.begin(), spans.end(),
+                       [](const auto& span) { return std::max(span.begin, 1) >= span.end; });
   });
+  if (empty == count)
+    throw DataError(fmt::format("{}: there is nothing to learn: no conversation has a token of an answer{}", chats.path,
+                                chats.cut > 0 ? "; raise data.max_tokens"
+                                              : ", behind its first token; correct the answers or the chat template"));
   if (chats.cut > 0)
-    log.note("data: {}: {} of {} conversations are longer than data.max_tokens = {} and lose their end{}", chats.path,
-             text::thousands(chats.cut), text::thousands(chats.tokens->sequences()), max_tokens,
-             empty == 0 ? "" : fmt::format("; of {}, nothing is left to learn", text::thousands(empty)));
+    log.note("data: {}: {} of {} conversations are longer than data.max_tokens = {} and lose their end", chats.path,
+             text::thousands(chats.cut), text::thousands(count), max_tokens);
+  if (empty > 0)
+    log.note("data: {}: of {} of {} conversations nothing is learned, because no token of an answer is left",
+             chats.path, text::thousands(empty), text::thousands(count));
 }
 
 data::Datasets open_chat(ChatOptions& options, const data::OpenContext& context) {
@@ -68,7 +76,7 @@ data::Datasets open_chat(ChatOptions& options, const data::OpenContext& context)
   const auto tokenizer = choose_tokenizer(options.tokenizer, "bytes", context);
   const ChatRecipe recipe{.tokenizer = tokenizer,
                           .chat_template = choose_chat_template(options.chat_template, *tokenizer),
-                          .learned = options.loss == "all" ? Learned::all : Learned::answers,
+                          .loss_tokens = options.loss == "all" ? LossTokens::all : LossTokens::answers,
                           .max_tokens = options.max_tokens};
   const auto& special = tokenizer->special();
   const ConversationOptions how{.padding = special.padding.value_or(special.end.value_or(0)),
@@ -76,7 +84,7 @@ data::Datasets open_chat(ChatOptions& options, const data::OpenContext& context)
                                 .length_buckets = options.length_buckets,
                                 .block = options.packing ? options.max_tokens : 0};
   data::Datasets out;
-  std::int64_t longest = 0, tokens = 0;  // of a conversation; of the training ones together
+  std::int64_t longest = 0, trained = 0, tokens = 0;  // of a conversation; conversations to train on, and their tokens
   const auto samples_of = [&](const auto& chats, std::vector<std::int64_t> rows) {
     return conversations(chats, how, tokenizer->vocabulary(), std::move(rows));
   };
@@ -99,8 +107,10 @@ data::Datasets open_chat(ChatOptions& options, const data::OpenContext& context)
       out.validation = samples_of(chats, std::move(held.validation));
       rows = std::move(held.train);
     }
-    if (split == data::Split::train)
+    if (split == data::Split::train) {
+      trained = std::ssize(rows);
       for (const auto row : rows) tokens += chats->tokens->length(row);
+    }
     out.of(split) = samples_of(chats, std::move(rows));
   }
   out.info.spec.tokens = token_ids(*tokenizer);
@@ -109,11 +119,12 @@ data::Datasets open_chat(ChatOptions& options, const data::OpenContext& context)
   out.info.spec.longest_key = "data.max_tokens";
   out.info.source = source_of(options);
   const auto room = static_cast<double>(out.train->size() * options.max_tokens);
-  out.info.about = tokenizer->about() +
-                   (options.packing ? fmt::format("; several conversations in each sample of {}, {:.0f} % full",
-                                                  options.max_tokens, 100 * static_cast<double>(tokens) / room)
-                                    : fmt::format("; up to {} a conversation{}", options.max_tokens,
-                                                  options.length_buckets ? ", in buckets of like lengths" : ""));
+  out.info.about =
+      tokenizer->about() +
+      (options.packing ? fmt::format("; {} conversations in samples of {}, {:.0f} % full", text::thousands(trained),
+                                     options.max_tokens, 100 * static_cast<double>(tokens) / room)
+                       : fmt::format("; up to {} a conversation{}", options.max_tokens,
+                                     options.length_buckets ? ", in buckets of like lengths" : ""));
   out.info.files = tokenizer->files();
   if (!options.chat_template.empty()) out.info.files[tokenizers::kChatTemplateFile] = recipe.chat_template->source();
   return out;

@@ -22,7 +22,17 @@ constexpr const char* kAssistant = "assistant";
 
 /// ShareGPT's names of roles.
 constexpr std::pair<const char*, const char*> kShareGptRoles[] = {
-    {"human", "user"}, {"gpt", kAssistant}, {"observation", "tool"}};
+    {"human", "user"},    {"user", "user"}, {"gpt", kAssistant},    {kAssistant, kAssistant},
+    {"system", "system"}, {"tool", "tool"}, {"observation", "tool"}};
+
+std::string role_of(const std::string& name) {
+  std::vector<std::string> known;
+  for (const auto& [theirs, usual] : kShareGptRoles) {
+    if (name == theirs) return usual;
+    known.emplace_back(theirs);
+  }
+  throw DataError(fmt::format("\"from\" is \"{}\"; it must be one of {}", name, text::join(known)));
+}
 
 const std::string& text_of(const ordered_json& message, const char* key) {
   const auto found = message.is_object() ? message.find(key) : message.end();
@@ -40,9 +50,12 @@ ordered_json member_of(const ordered_json& record, const char* key) {
   return found == record.end() ? ordered_json() : *found;
 }
 
-/// A value that is JSON, or a text with it, as data sets have whose columns are all texts.
-ordered_json parsed(ordered_json value, const char* key) try {
-  return value.is_string() ? parse_ordered_json(value.get_ref<const std::string&>()) : value;
+/// A member that is JSON, or a text with it, as data sets have whose columns are all texts; null: there is none.
+ordered_json parsed_member(const ordered_json& record, const char* key) try {
+  auto value = member_of(record, key);
+  if (!value.is_string()) return value;
+  const auto& text = value.get_ref<const std::string&>();
+  return text.empty() ? ordered_json() : parse_ordered_json(text);
 } catch (const nlohmann::json::exception& error) {
   throw DataError(fmt::format("\"{}\": {}", key, json_problem(error)));
 }
@@ -76,19 +89,19 @@ ordered_json messages_of(const ordered_json& list) {
       out.push_back(message);
       continue;
     }
-    auto role = text_of(message, "from");
-    for (const auto& [theirs, usual] : kShareGptRoles)
-      if (role == theirs) role = usual;
-    out.push_back({{"role", role}, {"content", text_of(message, "value")}});
+    out.push_back({{"role", role_of(text_of(message, "from"))}, {"content", text_of(message, "value")}});
   }
   return out;
 }
 
 /// What a template reads of a record besides the messages.
 Conversation around_messages(const ordered_json& record) {
-  return {.messages = {},
-          .tools = parsed(member_of(record, "tools"), "tools"),
-          .variables = parsed(member_of(record, "chat_template_kwargs"), "chat_template_kwargs")};
+  Conversation out{.messages = {}, .tools = parsed_member(record, "tools")};
+  if (!out.tools.is_null() && !out.tools.is_array()) throw DataError("\"tools\" must be a list of tools");
+  out.variables = parsed_member(record, "chat_template_kwargs");
+  if (!out.variables.is_null() && !out.variables.is_object())
+    throw DataError("\"chat_template_kwargs\" must be an object: the variables of the template by name");
+  return out;
 }
 
 /// The first of these members that a record has. @throws DataError, for which `wanted` says what it should have
@@ -103,7 +116,11 @@ const ordered_json& one_of(const ordered_json& record, std::initializer_list<con
 Conversation conversation_to_continue(const ordered_json& record) {
   auto out = around_messages(record);
   const auto& list = one_of(record, {"messages", "prompt", "conversations"}, "\"messages\"");
-  out.messages = messages_of(list.is_string() ? ordered_json::array({{{"role", "user"}, {"content", list}}}) : list);
+  if (list.is_string())
+    throw DataError("\"prompt\" is a text, to be continued as it is; without --chat, each line of a file is one");
+  out.messages = messages_of(list);
+  if (out.messages.size() > 1 && text_of(out.messages.back(), "role") == kAssistant)
+    out.messages.erase(out.messages.size() - 1);
   return out;
 }
 
@@ -111,6 +128,8 @@ ConversationTokens ConversationEncoder::encode(const ordered_json& record) const
   const auto prompt = member_of(record, "prompt"), completion = member_of(record, "completion");
   if (prompt.is_string() && completion.is_string())
     return encode_texts(prompt.get<std::string>(), completion.get<std::string>());
+  if (record.contains("messages") + record.contains("conversations") + record.contains("completion") > 1)
+    throw DataError("has more than one of \"messages\", \"conversations\" and \"completion\"; leave one");
   auto conversation = around_messages(record);
   const bool is_pair = prompt.is_array() && completion.is_array();
   conversation.messages = messages_of(
@@ -125,11 +144,11 @@ ConversationTokens ConversationEncoder::encode(const ordered_json& record) const
 }
 
 ConversationTokens ConversationEncoder::encode_texts(const std::string& prompt, const std::string& completion) const {
-  ConversationTokens out{.ids = tokenizer_.encode_prompt(prompt + completion), .learned = {}};
+  ConversationTokens out{.ids = tokenizer_.encode_prompt(prompt + completion), .loss_spans = {}};
   if (const auto end = tokenizer_.special().end; end && (out.ids.empty() || out.ids.back() != *end))
     out.ids.push_back(*end);
-  const auto of_prompt = learned_ == Learned::all ? 0 : common_prefix(tokenizer_.encode_prompt(prompt), out.ids);
-  out.learned = {{static_cast<std::int32_t>(of_prompt), static_cast<std::int32_t>(out.ids.size())}};
+  const auto of_prompt = loss_tokens_ == LossTokens::all ? 0 : common_prefix(tokenizer_.encode_prompt(prompt), out.ids);
+  out.loss_spans = {{static_cast<std::int32_t>(of_prompt), static_cast<std::int32_t>(out.ids.size())}};
   return out;
 }
 
@@ -138,18 +157,19 @@ ConversationTokens ConversationEncoder::encode_messages(Conversation conversatio
   if (chat_ == nullptr) throw DataError(fmt::format("{} (data.chat_template)", tokenizers::kNoChatTemplate));
   const auto rendered = chat_->render(conversation, false);
   const auto& text = rendered.text;
-  ConversationTokens out{.ids = tokenizer_.encode(text), .learned = {}};
-  if (learned_ == Learned::all) {
-    out.learned = {{0, static_cast<std::int32_t>(out.ids.size())}};
+  ConversationTokens out{.ids = tokenizer_.encode(text), .loss_spans = {}};
+  if (loss_tokens_ == LossTokens::all) {
+    out.loss_spans = {{0, static_cast<std::int32_t>(out.ids.size())}};
   } else if (is_pair) {
     auto& messages = conversation.messages;
     messages.erase(messages.begin() + static_cast<std::ptrdiff_t>(prompt), messages.end());
     const auto ids = tokenizer_.encode(chat_->render(conversation, true).text);
-    out.learned = {{static_cast<std::int32_t>(common_prefix(ids, out.ids)), static_cast<std::int32_t>(out.ids.size())}};
+    out.loss_spans = {
+        {static_cast<std::int32_t>(common_prefix(ids, out.ids)), static_cast<std::int32_t>(out.ids.size())}};
   } else {
-    for (const auto& bytes : chat_->marks_answers() ? rendered.generated : answers_of(conversation, text))
-      out.learned.push_back(tokens_of(text, bytes, out.ids, tokenizer_));
-    if (out.learned.empty())
+    for (const auto& bytes : chat_->marks_answers(conversation) ? rendered.generated : answers_of(conversation, text))
+      out.loss_spans.push_back(tokens_of(text, bytes, out.ids, tokenizer_));
+    if (out.loss_spans.empty())
       throw DataError("has no message of the assistant to learn from; remove it, or set data.loss = \"all\"");
   }
   return out;

@@ -20,7 +20,7 @@
 
 namespace trireme::datasets {
 
-enum class Learned { answers, all };
+enum class LossTokens { answers, all };
 
 /// Tokens [begin, end) of a conversation.
 struct TokenSpan {
@@ -29,7 +29,7 @@ struct TokenSpan {
 
 struct ConversationTokens {
   tokenizers::Ids ids;
-  std::vector<TokenSpan> learned;  ///< ascending
+  std::vector<TokenSpan> loss_spans;  ///< those that are learned, ascending
 };
 
 /// The conversation of a record that an assistant is to continue: its "messages", "prompt" or "conversations".
@@ -40,8 +40,9 @@ tokenizers::Conversation conversation_to_continue(const nlohmann::ordered_json& 
 class ConversationEncoder {
  public:
   /// `chat`: null when no record needs one. @pre both outlive this
-  ConversationEncoder(const tokenizers::Tokenizer& tokenizer, const tokenizers::ChatTemplate* chat, Learned learned)
-      : tokenizer_(tokenizer), chat_(chat), learned_(learned) {}
+  ConversationEncoder(const tokenizers::Tokenizer& tokenizer, const tokenizers::ChatTemplate* chat,
+                      LossTokens loss_tokens)
+      : tokenizer_(tokenizer), chat_(chat), loss_tokens_(loss_tokens) {}
   /// @throws DataError that says what is wrong with the record
   [[nodiscard]] ConversationTokens encode(const nlohmann::ordered_json& record) const;
 
@@ -56,7 +57,7 @@ class ConversationEncoder {
 
   const tokenizers::Tokenizer& tokenizer_;
   const tokenizers::ChatTemplate* chat_;
-  Learned learned_;
+  LossTokens loss_tokens_;
 };
 
 }  // namespace trireme::datasets

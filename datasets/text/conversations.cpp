@@ -46,10 +46,9 @@ class ChatTokeniser {
   [[nodiscard]] std::string extra() const {
     Packer out;
     out.add(fmt::format("{}{:08x}", writer_.digest(),
-                        crc32(0, learned_.data(), learned_.size() * sizeof(learned_.front()))));
+                        crc32(0, loss_spans_.data(), loss_spans_.size() * sizeof(loss_spans_.front()))));
     out.add(cut_);
-    out.add(
-        std::string_view(reinterpret_cast<const char*>(learned_.data()), learned_.size() * sizeof(learned_.front())));
+    out.add_values(loss_spans_);
     return std::move(out.bytes);
   }
 
@@ -66,10 +65,10 @@ class ChatTokeniser {
       if (length < each.ids.size()) ++cut_;
       writer_.add_sequence(std::span(each.ids).first(length));
       writer_.end_document();
-      learned_.push_back(static_cast<std::int32_t>(each.learned.size()));
-      for (const auto& span : each.learned)
+      loss_spans_.push_back(static_cast<std::int32_t>(each.loss_spans.size()));
+      for (const auto& span : each.loss_spans)
         for (const auto at : {span.begin, span.end})
-          learned_.push_back(std::min(at, static_cast<std::int32_t>(length)));
+          loss_spans_.push_back(std::min(at, static_cast<std::int32_t>(length)));
     }
     records_.clear();
   }
@@ -79,7 +78,7 @@ class ChatTokeniser {
   std::size_t max_tokens_;
   TokenWriter& writer_;
   std::vector<std::pair<std::int64_t, nlohmann::ordered_json>> records_;  ///< with their lines
-  std::vector<std::int32_t> learned_;  ///< of each conversation: the number of spans, and their begins and ends
+  std::vector<std::int32_t> loss_spans_;  ///< of each conversation: the number of spans, and their begins and ends
   std::int64_t cut_ = 0;
 };
 
@@ -105,7 +104,7 @@ class Conversations {
     chats_->tokens->read(chats_->tokens->begin(row),
                          {ids.mutable_data_ptr<std::int64_t>(), static_cast<std::size_t>(length(row))});
     labels.fill_(nn::kNoLabel);
-    for (const auto& [begin, end] : chats_->learned[static_cast<std::size_t>(row)])
+    for (const auto& [begin, end] : chats_->loss_spans[static_cast<std::size_t>(row)])
       if (const auto from = std::max(begin, 1); from < end) labels.slice(0, from, end).copy_(ids.slice(0, from, end));
   }
 
@@ -169,7 +168,7 @@ class PackedConversations : public data::RowDataset {
                                    bool /*augment*/) override {
     const auto ids = at::full({options_.block}, options_.padding, at::kLong);
     const auto labels = at::full({options_.block}, nn::kNoLabel, at::kLong);
-    DocumentPlaces places(options_.block);
+    DocumentInputs places(options_.block);
     std::int64_t begin = 0;
     for (const auto row : samples_[static_cast<std::size_t>(index)]) {
       const auto length = chats_.length(row);
@@ -196,11 +195,11 @@ class PackedConversations : public data::RowDataset {
 std::shared_ptr<const TokenisedChats> tokenise_chats(const std::string& path, const ChatRecipe& how,
                                                      const data::OpenContext& context) {
   const auto& chat = how.chat_template;
-  const ConversationEncoder encoder(*how.tokenizer, chat ? &*chat : nullptr, how.learned);
+  const ConversationEncoder encoder(*how.tokenizer, chat ? &*chat : nullptr, how.loss_tokens);
   Packer settings;
   for (const auto& each : {std::string("chat 1"), how.tokenizer->digest(), chat ? chat->digest() : ""})
     settings.add(each);
-  settings.add(how.learned == Learned::answers ? 1 : 0);
+  settings.add(how.loss_tokens == LossTokens::answers ? 1 : 0);
   settings.add(how.max_tokens);
   const TokenRecipe recipe{.sources = {path}, .settings = settings.bytes, .vocabulary = how.tokenizer->vocabulary()};
   auto made = open_token_cache(
@@ -224,7 +223,8 @@ std::shared_ptr<data::Dataset> conversations(std::shared_ptr<const TokenisedChat
   const auto size = options.block > 0 ? options.block : -1;
   nn::DataSpec spec{.inputs = {{"input_ids", at::kLong, {size}}},
                     .targets = {{nn::kLabels, at::kLong, {size}}},
-                    .vocabulary = vocabulary};
+                    .vocabulary = vocabulary,
+                    .labels_are_inputs = true};
   if (options.block == 0) {
     spec.inputs.push_back({"attention_mask", at::kLong, {size}});
     return std::make_shared<SingleConversations>(std::move(chats), options, std::move(spec), std::move(rows));

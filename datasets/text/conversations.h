@@ -19,16 +19,16 @@ namespace trireme::datasets {
 /// A file of conversations, tokenised.
 struct TokenisedChats {
   std::string path;
-  std::shared_ptr<const TokenFile> tokens;      ///< a sequence a conversation
-  std::string digest;                           ///< of the ids and of what is learned
-  std::int64_t cut = 0;                         ///< conversations that had more than max_tokens
-  std::vector<std::vector<TokenSpan>> learned;  ///< of each conversation
+  std::shared_ptr<const TokenFile> tokens;         ///< a sequence a conversation
+  std::string digest;                              ///< of the ids and of what is learned
+  std::int64_t cut = 0;                            ///< conversations that had more than max_tokens
+  std::vector<std::vector<TokenSpan>> loss_spans;  ///< of each conversation
 };
 
 struct ChatRecipe {
   std::shared_ptr<const tokenizers::Tokenizer> tokenizer;
   std::optional<tokenizers::ChatTemplate> chat_template{};  ///< unset: only pairs of texts can be read
-  Learned learned = Learned::answers;
+  LossTokens loss_tokens = LossTokens::answers;
   std::int64_t max_tokens = 0;  ///< longer conversations lose their end
 };
 

@@ -14,7 +14,6 @@
 
 #include "core/base/error.h"
 #include "core/base/files/digest.h"
-#include "core/base/random.h"
 #include "core/base/text.h"
 #include "datasets/folder_entries.h"
 #include "datasets/index_cache.h"
@@ -108,13 +107,6 @@ void read_texts(const std::string& path, const std::vector<TableColumn>& columns
   if (!has_text) throw DataError(fmt::format("{}: has only blank lines", path));
 }
 
-std::vector<std::int32_t> unpack_numbers(Unpacker& in) {
-  const auto bytes = in.text();
-  std::vector<std::int32_t> out(bytes.size() / sizeof(std::int32_t));
-  std::copy_n(bytes.data(), bytes.size(), reinterpret_cast<char*>(out.data()));
-  return out;
-}
-
 class LabelledTexts : public data::Dataset {
  public:
   LabelledTexts(TokenisedTable table, const LabelledTextOptions& options, nn::DataSpec spec,
@@ -196,15 +188,14 @@ TokenisedTable tokenise_table(const std::string& path, const TextClassificationO
         Packer out;
         out.add(writer.digest() + targets.digest());
         targets.pack(out);
-        out.add(std::string_view(reinterpret_cast<const char*>(first_types.data()),
-                                 first_types.size() * sizeof(std::int32_t)));
+        out.add_values(first_types);
         return std::move(out.bytes);
       },
       context);
   Unpacker in(made.extra);
   auto digest = in.text();
   auto targets = TableTargets::unpack(path, options, in);
-  return {made.tokens, std::move(digest), std::move(targets), unpack_numbers(in)};
+  return {made.tokens, std::move(digest), std::move(targets), in.values<std::int32_t>()};
 }
 
 NamedTexts tokenise_files(const std::vector<std::string>& paths, const TextClassificationOptions& options,

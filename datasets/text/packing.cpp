@@ -43,16 +43,16 @@ std::vector<nn::SampleTensor> document_inputs(std::int64_t block) {
   return {{kDocuments, at::kLong, {block}}, {kPositions, at::kLong, {block}}};
 }
 
-DocumentPlaces::DocumentPlaces(std::int64_t block)
+DocumentInputs::DocumentInputs(std::int64_t block)
     : ids_(at::zeros({block}, at::kLong)), positions_(at::zeros({block}, at::kLong)) {}
 
-void DocumentPlaces::add(std::int64_t tokens) {
+void DocumentInputs::add(std::int64_t tokens) {
   ids_.narrow(0, tokens_, tokens).fill_(++documents_);
   positions_.narrow(0, tokens_, tokens).copy_(at::arange(tokens, at::kLong));
   tokens_ += tokens;
 }
 
-void DocumentPlaces::set_in(nn::NamedTensors& inputs, const std::vector<std::string>& wanted) const {
+void DocumentInputs::set_in(nn::NamedTensors& inputs, const std::vector<std::string>& wanted) const {
   for (const auto& [name, value] : {std::pair(kDocuments, ids_), std::pair(kPositions, positions_)})
     if (std::find(wanted.begin(), wanted.end(), name) != wanted.end()) inputs.set(name, value);
 }

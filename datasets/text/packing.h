@@ -24,9 +24,9 @@ std::vector<nn::SampleTensor> document_inputs(std::int64_t block);
 
 /// The values of document_inputs(): document_ids, which are 1, 2, ..., and 0 behind the last document, and
 /// position_ids.
-class DocumentPlaces {
+class DocumentInputs {
  public:
-  explicit DocumentPlaces(std::int64_t block);
+  explicit DocumentInputs(std::int64_t block);
   /// The next tokens are a document.
   void add(std::int64_t tokens);
   /// Sets those of the inputs that are wanted.

@@ -222,6 +222,9 @@ data::Datasets open_blocks(TextOptions& options, const data::OpenContext& contex
     ranges[split] = {tokens, 0, tokens->tokens(), named};
   }
   check_format_keys(options, found, context);
+  if (options.document_mask && ranges.at(data::Split::train).tokens->documents() < 2)
+    config::fail(context.section, "document_mask",
+                 "has no effect, because the training text is one document; set data.documents, or remove it");
   out.info.about = fmt::format("{}; blocks of {}", tokenizer->about(), options.block);
   auto& train = ranges.at(data::Split::train);
   if (!ranges.contains(data::Split::validation)) {

@@ -35,7 +35,8 @@ class TokenBlocks : public data::RowDataset {
     spec_ = {.inputs = {{"input_ids", at::kLong, {block_}}},
              .targets = {{nn::kLabels, at::kLong, {block_}}},
              .vocabulary = options_.vocabulary,
-             .ignored_labels = options_.masking.share > 0 || options_.document_mask};
+             .ignored_labels = options_.masking.share > 0 || options_.document_mask,
+             .labels_are_inputs = options_.masking.share == 0};
     if (options_.document_mask)
       for (auto& input : document_inputs(block_)) spec_.inputs.push_back(std::move(input));
   }
@@ -64,7 +65,7 @@ class TokenBlocks : public data::RowDataset {
       sample.inputs.set(spec_.inputs.front().name, ids);
     if (options_.document_mask) {
       if (options_.masking.share == 0) labels = ids.clone();
-      DocumentPlaces places(block_);
+      DocumentInputs places(block_);
       const auto ends = document_ends(first);
       for (std::size_t i = 0; i < ends.size(); ++i) {
         const auto begin = i == 0 ? 0 : ends[i - 1];

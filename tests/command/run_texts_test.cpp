@@ -100,7 +100,7 @@ TEST(RunTexts, Chats) {
   std::string out;
   const auto evaluation = same_on_two_ranks(run, 80, {}, &out);
   EXPECT_LT(evaluation.value("loss", 1.0), 0.05);
-  EXPECT_NE(out.find("several conversations in each sample of 16, 81 % full"), std::string::npos) << out;
+  EXPECT_NE(out.find("18 conversations in samples of 16, 81 % full"), std::string::npos) << out;
   EXPECT_EQ(content_of(run.dir() + "/model/chat_template.jinja"), RunOnTexts::kTemplate);
   const auto generate = [&](std::vector<std::string> arguments) {
     arguments.insert(arguments.begin(), {TRIREME_COMMAND, "generate", run.dir(), "--chat"});

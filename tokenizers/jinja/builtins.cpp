@@ -5,7 +5,6 @@
 #include <array>
 #include <charconv>
 #include <cmath>
-#include <ctime>
 #include <utility>
 #include <vector>
 
@@ -45,7 +44,11 @@ class Call {
     if (at(i)->text() == nullptr) fail_type("a text", *at(i));
     return *at(i)->text();
   }
-  [[nodiscard]] std::vector<Value> items() const { return items_of(self, context)->items; }
+  [[nodiscard]] std::vector<Value> items() const {
+    const auto out = items_of(self, context);
+    context.spend(kStepsPerItem * out->items.size());
+    return out->items;
+  }
   /// A list that the call makes.
   [[nodiscard]] Value list(std::vector<Value> made, ListKind kind = ListKind::list) const {
     context.spend(kStepsPerItem * made.size());
@@ -101,21 +104,12 @@ Value run_namespace(Call& call) {
   return Value::Data(&out);
 }
 
-Value run_strftime_now(Call& call) {
-  const std::string format(*call.text(0));
-  const auto now = std::time(nullptr);
-  std::tm local{};
-  localtime_r(&now, &local);
-  std::array<char, 4096> out{};  // a longer text is empty
-  const auto size = std::strftime(out.data(), out.size(), format.c_str(), &local);
-  return Value::text(tokenizers::repaired({out.data(), size}));
-}
-
 // Filters of lists ----------------------------------------------------------------------------------------------------
 
 /// The member that a filter's argument names: "a.b" for a member of a member.
 Value attribute_of(const Call& call, const Value& item, const Value& path) {
   auto out = item;
+  call.context.spend(path.reading_cost());
   if (path.text() == nullptr) return element_of(item, path, call.context);
   for (const auto part : split(*path.text(), ".")) out = element_of(out, Value::text(part), call.context);
   return out;
@@ -125,6 +119,7 @@ Value attribute_of(const Call& call, const Value& item, const Value& path) {
 Value apply_named(const Call& call, BuiltinKind kind, const Value& item, std::size_t argument) {
   const Level level(call.context);
   const auto& given = call.arguments;
+  call.context.spend(given.size());
   if (argument >= given.size() || given[argument].second.text() == nullptr)
     throw Problem(fmt::format("{} with these arguments is not supported", call.name));
   const Arguments rest{given.begin() + static_cast<std::ptrdiff_t>(argument) + 1, given.end()};
@@ -154,13 +149,16 @@ Value run_select(Call& call) {
 }
 
 /// What items are compared by: texts in lowercase.
-Value sort_key(const Value& item) { return item.text() != nullptr ? Value::text(lower(*item.text())) : item; }
+Value sort_key(const Value& item, Context& context) {
+  context.spend(1 + item.reading_cost());
+  return item.text() != nullptr ? Value::text(lower(*item.text())) : item;
+}
 
 /// Sorts items by a key of each.
 template <class Key>
 Value sorted(const Call& call, const std::vector<Value>& items, Key key) {
   std::vector<std::pair<Value, Value>> keyed;
-  for (const auto& item : items) keyed.emplace_back(sort_key(key(item)), item);
+  for (const auto& item : items) keyed.emplace_back(sort_key(key(item), call.context), item);
   std::stable_sort(keyed.begin(), keyed.end(),
                    [&](const auto& a, const auto& b) { return compare(a.first, b.first, call.context) < 0; });
   std::vector<Value> out;
@@ -188,7 +186,9 @@ Value run_dictsort(Call& call) {
 Value run_unique(Call& call) {
   std::vector<Value> out;
   for (const auto& item : call.items()) {
-    const auto is_same = [&](const Value& one) { return equal(sort_key(one), sort_key(item), call.context); };
+    const auto is_same = [&](const Value& one) {
+      return equal(sort_key(one, call.context), sort_key(item, call.context), call.context);
+    };
     if (std::none_of(out.begin(), out.end(), is_same)) out.push_back(item);
   }
   return call.list(std::move(out), ListKind::generator);
@@ -207,7 +207,7 @@ Value run_join(Call& call) {
   std::string out;
   const auto items = call.items();
   for (std::size_t i = 0; i < items.size(); ++i)
-    append(out, (i > 0 ? call.value(0, Value::text("")).printed() : "") + items[i].printed());
+    append(out, (i > 0 ? call.value(0, Value::text("")).printed(call.context) : "") + items[i].printed(call.context));
   return Value::text(out);
 }
 
@@ -215,12 +215,17 @@ Value run_join(Call& call) {
 
 template <std::string (*kChange)(std::string_view)>
 Value run_change(Call& call) {
-  return Value::text(kChange(call.self.printed()));
+  const auto text = call.self.printed(call.context);
+  call.context.spend(text.size() / kSlowBytesPerStep);
+  return Value::text(kChange(text));
 }
 
 template <bool kAtBegin, bool kAtEnd>
 Value run_strip(Call& call) {
-  return Value::text(strip(call.self.printed(), call.text(0), kAtBegin, kAtEnd));
+  const auto text = call.self.printed(call.context);
+  const auto chars = call.text(0);
+  call.context.spend(text.size() * (chars ? chars->size() : 1) / kBytesPerStep);
+  return Value::text(strip(text, chars, kAtBegin, kAtEnd));
 }
 
 Value run_split(Call& call) {
@@ -233,7 +238,8 @@ Value run_split(Call& call) {
 }
 
 Value run_replace(Call& call) {
-  return Value::text(replace(call.self.printed(), call.value(0).printed(), call.value(1).printed()));
+  return Value::text(replace(call.self.printed(call.context), call.value(0).printed(call.context),
+                             call.value(1).printed(call.context)));
 }
 
 /// Each {} becomes the next argument.
@@ -243,7 +249,7 @@ Value run_format(Call& call) {
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (parts[i].find_first_of("{}") != parts[i].npos) throw Problem("format supports only {}");
     if (i > 0 && i > call.arguments.size()) throw Problem("format needs more arguments");
-    if (i > 0) append(out, call.arguments[i - 1].second.printed());
+    if (i > 0) append(out, call.arguments[i - 1].second.printed(call.context));
     append(out, parts[i]);
   }
   return Value::text(out);
@@ -251,9 +257,10 @@ Value run_format(Call& call) {
 
 Value run_indent(Call& call) {
   const auto indent = std::string(static_cast<std::size_t>(std::clamp<std::int64_t>(call.integer(0, 4), 0, 100)), ' ');
-  const auto text = call.self.printed();
+  const auto text = call.self.printed(call.context);
   std::string out;
   for (const auto line : split(text, "\n")) {
+    call.context.spend(1);
     const bool is_indented = out.empty() ? call.is_set(1) : !line.empty();
     append(out, (is_indented ? indent : "") + std::string(line) + "\n");
   }
@@ -264,13 +271,14 @@ Value run_indent(Call& call) {
 Value run_tojson(Call& call) {
   JsonFormat format{{}, call.is_set(0)};
   if (call.at(1) != nullptr) format.indent = std::clamp<std::int64_t>(call.integer(1, 0), 0, 100);
-  return Value::text(written(call.self, format));
+  return Value::text(written(call.self, call.context, format));
 }
 
 Value run_int(Call& call) {
   if (const auto integer = call.self.integer()) return *integer;
-  const auto printed = call.self.printed();
-  const auto text = strip(printed, {}, true, true);
+  const auto printed = call.self.printed(call.context);
+  auto text = strip(printed, {}, true, true);
+  if (text.starts_with('+') && !text.starts_with("+-")) text.remove_prefix(1);
   double number = 0;
   const auto end = std::from_chars(text.data(), text.data() + text.size(), number).ptr;
   const bool is_whole = !text.empty() && end == text.data() + text.size() && std::fabs(number) < 9e15;
@@ -306,9 +314,8 @@ struct Builtin {
 
 constexpr auto kBuiltins = std::to_array<Builtin>({
     {kGlobal, "namespace", "*", run_namespace},
-    {kGlobal, "raise_exception", "message", [](Call& c) -> Value { throw Problem(c.value(0).printed()); }},
+    {kGlobal, "raise_exception", "message", [](Call& c) -> Value { throw Problem(c.value(0).printed(c.context)); }},
     {kGlobal, "range", "start! stop step", run_range},
-    {kGlobal, "strftime_now", "format!", run_strftime_now},
     {kFilter, "count", "", run_length},
     {kFilter, "d", "default_value boolean", run_default},
     {kFilter, "default", "default_value boolean", run_default},
@@ -325,11 +332,12 @@ constexpr auto kBuiltins = std::to_array<Builtin>({
     {kFilter, "min", "", run_pick<0, true>},
     {kFilter, "reject", "*", run_select<false, false>},
     {kFilter, "rejectattr", "*", run_select<true, false>},
-    {kFilter, "safe", "", [](Call& c) { return Value::text(c.self.printed(), true); }},
+    {kFilter, "safe", "", [](Call& c) { return Value::text(c.self.printed(c.context), true); }},
     {kFilter, "select", "*", run_select<false, true>},
     {kFilter, "selectattr", "*", run_select<true, true>},
     {kFilter, "sort", "attribute", run_sort},
-    {kFilter, "string", "", [](Call& c) { return c.self.text() != nullptr ? c.self : Value::text(c.self.printed()); }},
+    {kFilter, "string", "",
+     [](Call& c) { return c.self.text() != nullptr ? c.self : Value::text(c.self.printed(c.context)); }},
     {kFilter, "tojson", "ensure_ascii indent", run_tojson},
     {kFilter, "trim", "chars", run_strip<true, true>},
     {kFilter, "unique", "", run_unique},

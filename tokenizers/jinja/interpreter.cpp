@@ -2,11 +2,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <ctime>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -41,6 +44,10 @@ Value loop_variable(const std::vector<Value>& items, std::size_t turn) {
   };
   add("index0", index);
   add("index", index + 1);
+  add("revindex0", length - index - 1);
+  add("revindex", length - index);
+  add("depth0", std::int64_t{0});
+  add("depth", std::int64_t{1});
   add("length", length);
   add("first", index == 0);
   add("last", index + 1 == length);
@@ -49,12 +56,26 @@ Value loop_variable(const std::vector<Value>& items, std::size_t turn) {
   return dict_of(std::move(entries));
 }
 
+/// strftime_now(format), of the local time.
+Value clock_at(std::time_t now) {
+  return Value::Data(std::make_shared<const Function>([now](const Arguments& arguments) {
+    const auto* format = arguments.size() == 1 ? arguments[0].second.text() : nullptr;
+    if (format == nullptr) throw Problem("strftime_now needs a format");
+    std::tm local{};
+    localtime_r(&now, &local);
+    std::array<char, 4096> out{};  // a longer text is empty
+    return Value::text(
+        tokenizers::repaired({out.data(), std::strftime(out.data(), out.size(), format->c_str(), &local)}));
+  }));
+}
+
 /// One rendering of a template.
 class Interpreter {
  public:
   /// @throws Problem
-  Rendered run(const Node& root, const nlohmann::ordered_json& variables) {
+  Rendered run(const Node& root, const nlohmann::ordered_json& variables, std::optional<std::time_t> now) {
     const auto scope = scope_in(nullptr);
+    if (now) scope->variables["strftime_now"] = clock_at(*now);
     scope->variables["self"] = dict_of({});  // the blocks of a template, which has none
     for (const auto& [name, value] : variables.items()) scope->variables[name] = Value::of_json(value);
     texts_.emplace_back();
@@ -74,7 +95,7 @@ class Interpreter {
     context_.spend(1);
     line_ = node.line;
     if (node.kind == Kind::text) return write(node.name);
-    if (node.kind == Kind::output) return write(evaluate(*node.parts[0], scope).printed());
+    if (node.kind == Kind::output) return write(evaluate(*node.parts[0], scope).printed(context_));
     if (node.kind == Kind::block) return execute_block(node, scope);
     if (node.kind == Kind::branch) return execute_branch(node, scope);
     if (node.kind == Kind::loop) return execute_loop(node, scope);
@@ -99,6 +120,7 @@ class Interpreter {
 
   Flow execute_loop(const Node& node, const ScopePtr& scope) {
     auto items = items_of(evaluate(*node.parts[1], scope), context_)->items;
+    context_.spend(kStepsPerItem * items.size());
     const auto scope_of = [&](const Value& item) {
       context_.spend(kStepsPerItem);
       auto out = scope_in(scope);
@@ -118,7 +140,7 @@ class Interpreter {
   Flow execute_generation(const Node& node, const ScopePtr& scope) {
     // Inside a block that captures, transformers counts from the text outside of it too.
     const auto begin = texts_.front().size();
-    const auto text = evaluate(*node.parts[0], scope).printed();
+    const auto text = evaluate(*node.parts[0], scope).printed(context_);
     generated_.emplace_back(begin, begin + text.size());
     return write(text);
   }
@@ -130,6 +152,7 @@ class Interpreter {
   }
 
   Flow assign(const Node& target, const Value& value, const ScopePtr& scope) {
+    context_.spend(1);
     if (target.kind == Kind::variable) {
       scope->variables[target.name] = value;
     } else if (target.kind == Kind::member) {
@@ -163,6 +186,7 @@ class Interpreter {
     const auto scope = scope_in(outer);
     const auto line = line_;
     const auto& names = node.names;
+    context_.spend((1 + arguments.size()) * names.size());
     for (std::size_t i = 0; i < arguments.size(); ++i) {
       const auto& [name, value] = arguments[i];
       if (name.empty() ? i >= names.size() : std::find(names.begin(), names.end(), name) == names.end())
@@ -211,8 +235,10 @@ class Interpreter {
   }
 
   Value variable(const std::string& name, const Scope& scope) {
-    for (const auto* at = &scope; at != nullptr; at = at->parent.get())
+    for (const auto* at = &scope; at != nullptr; at = at->parent.get()) {
+      context_.spend(1);
       if (const auto found = at->variables.find(name); found != at->variables.end()) return found->second;
+    }
     if (auto function = find_function(kGlobal, name, {}, context_)) return *std::move(function);
     return Value::undefined(fmt::format("'{}' is undefined", name));
   }
@@ -230,7 +256,7 @@ class Interpreter {
     if (node.kind == Kind::dict) return dict_of_operands(operands);
     if (node.kind == Kind::member) return element_of(operands[0], operands[1], context_, true);
     if (node.kind == Kind::element) return element_of(operands[0], operands[1], context_);
-    if (node.kind == Kind::slice) return slice_of(operands[0], operands[1], operands[2], operands[3]);
+    if (node.kind == Kind::slice) return slice_of(operands[0], operands[1], operands[2], operands[3], context_);
     if (node.kind == Kind::negation) return !operands[0].is_true();
     if (node.kind == Kind::binary) return binary(node.name, operands[0], operands[1], context_);
     Arguments arguments;
@@ -276,11 +302,13 @@ Template::Template(std::string_view source) {
   }
 }
 
-Rendered Template::render(const nlohmann::ordered_json& variables) const {
+bool Template::has_generation() const { return root_->has_generation; }
+
+Rendered Template::render(const nlohmann::ordered_json& variables, std::optional<std::time_t> now) const {
   TRIREME_CHECK(variables.is_object(), "a template's variables are an object");
   Interpreter interpreter;
   try {
-    return interpreter.run(*root_, variables);
+    return interpreter.run(*root_, variables, now);
   } catch (const Problem& problem) {
     throw DataError(fmt::format("line {}: {}", interpreter.line(), problem.what()));
   }

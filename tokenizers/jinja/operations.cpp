@@ -65,7 +65,8 @@ Value arithmetic(std::string_view name, const Value& left, const Value& right, C
 bool contains(const Value& container, const Value& item, Context& context) {
   if (const auto* text = container.text()) {
     if (item.text() == nullptr) throw Problem(fmt::format("a text has no items of the type {}", item.type()));
-    return text->find(*item.text()) != text->npos;
+    context.spend(container.reading_cost() + item.reading_cost());
+    return find_part(*text, *item.text()) != text->npos;
   }
   if (const auto* dict = container.dict()) return dict->find(item, context) != nullptr;
   const auto list = items_of(container, context);
@@ -96,6 +97,7 @@ std::optional<Value> find_element(const Value& object, const Value& key, Context
   }
   const auto* list = object.list();
   if (!key.integer() || (list == nullptr && object.text() == nullptr)) return std::nullopt;
+  context.spend(object.text() != nullptr ? object.text()->size() / kSlowBytesPerStep : 0);
   const auto size = static_cast<std::int64_t>(length_of(object));
   const auto at = *key.integer() < 0 ? *key.integer() + size : *key.integer();
   if (at < 0 || at >= size) return std::nullopt;
@@ -114,7 +116,8 @@ Value binary(std::string_view name, const Value& left, const Value& right, Conte
   if (name == "==" || name == "!=") return equal(left, right, context) == (name == "==");
   if (name == "in") return contains(right, left, context);
   if (name[0] == '<' || name[0] == '>') return is_ordered(name, compare(left, right, context));
-  auto out = name == "~" ? sum_of_texts(left.printed(), right.printed()) : arithmetic(name, left, right, context);
+  auto out = name == "~" ? sum_of_texts(left.printed(context), right.printed(context))
+                         : arithmetic(name, left, right, context);
   context.spend(out.reading_cost());
   return out;
 }
@@ -129,21 +132,25 @@ std::size_t length_of(const Value& value) {
 
 Value element_of(const Value& object, const Value& key, Context& context, bool is_member) {
   check_defined(object);
+  context.spend(1);
   auto method = find_method(object, key, context);
   if (is_member && method) return *std::move(method);
   auto element = find_element(object, key, context);
   if (element || method) return element ? *std::move(element) : *std::move(method);
-  return Value::undefined(
-      fmt::format("'{}' is not in the {}, and no method that is supported", key.printed(), object.type()));
+  const bool is_short = key.depth() == 0 && key.reading_cost() == 0;
+  const auto name =
+      is_short ? fmt::format("'{}'", key.printed(context)) : fmt::format("a key of the type {}", key.type());
+  return Value::undefined(fmt::format("{} is not in the {}, and no method that is supported", name, object.type()));
 }
 
-Value slice_of(const Value& object, const Value& begin, const Value& end, const Value& step) {
+Value slice_of(const Value& object, const Value& begin, const Value& end, const Value& step, Context& context) {
   check_defined(object);
   const auto* list = object.list();
   const auto* text = object.text();
   if (text == nullptr && list == nullptr) return Value::undefined(fmt::format("a {} has no slices", object.type()));
   const auto by = step.is_none() ? 1 : step.integer().value_or(0);
   if (by == 0) throw Problem("a slice has a step that is an integer and not 0");
+  context.spend(text != nullptr ? text->size() / kSlowBytesPerStep : kStepsPerItem * list->items.size());
   const auto chars = text != nullptr ? chars_of(*text) : std::vector<std::string_view>();
   const auto size = static_cast<std::int64_t>(text != nullptr ? chars.size() : list->items.size());
   const auto from = slice_bound(begin, size, by < 0, by < 0 ? size - 1 : 0);

@@ -17,6 +17,7 @@ namespace trireme::jinja {
 namespace {
 
 constexpr std::size_t kDeepestTree = 200;
+constexpr std::size_t kLongestName = 1000;  // bytes
 
 using Tree = std::unique_ptr<Node>;
 using Kind = NodeKind;
@@ -143,6 +144,7 @@ class Lexer {
       } else if (c == '"' || c == '\'') {
         add_string(c);
       } else if (const auto end = name_end(); end > at_) {
+        if (end - at_ > kLongestName) throw Problem(fmt::format("a name has more than {} bytes", kLongestName));
         add(TokenKind::name, end);
       } else {
         open_brackets += c == '(' || c == '[' || c == '{' ? 1 : 0;
@@ -186,6 +188,7 @@ class Lexer {
     static constexpr std::string_view kLetters = "nrtabfv\\'\"", kMeanings = "\n\r\t\a\b\f\v\\'\"";
     const auto* before = tokens_.back().value.text();  // strings behind each other are one
     std::string out = before != nullptr ? *before : "";
+    context_.spend(out.size() / kBytesPerStep);
     if (before != nullptr) tokens_.pop_back();
     auto at = at_ + 1;
     for (; at < source_.size() && source_[at] != quote; ++at) {
@@ -201,6 +204,7 @@ class Lexer {
   std::string source_;
   std::size_t at_ = 0, line_ = 1;
   std::vector<Token> tokens_;
+  Context context_;  ///< limits the time
 };
 
 class Parser {
@@ -209,7 +213,9 @@ class Parser {
 
   Tree run() {
     try {
-      return block({});
+      auto out = block({});
+      out->has_generation = has_generation_;
+      return out;
     } catch (const Problem& problem) {
       throw Problem(fmt::format("line {}: {}", token().line, problem.what()));
     }
@@ -310,7 +316,10 @@ class Parser {
     if (skip("set")) return set_statement();
     if (skip("macro")) return macro_statement();
     if (skip("filter")) return filter_statement();
-    if (skip("generation")) return node(Kind::generation, "", capture("endgeneration"));
+    if (skip("generation")) {
+      has_generation_ = true;
+      return node(Kind::generation, "", capture("endgeneration"));
+    }
     if (loops_ > 0 && skip("break")) return node(Kind::leave, "");
     if (loops_ > 0 && skip("continue")) return node(Kind::next, "");
     fail(fmt::format("the tag '{}' is not supported, or has no place here", token().text));
@@ -541,6 +550,7 @@ class Parser {
   std::size_t at_ = 0;
   Context context_;  ///< limits the nesting
   int loops_ = 0;    ///< around here
+  bool has_generation_ = false;
   std::string end_;  ///< the word that ended the last body
 };
 

@@ -9,6 +9,7 @@
 #include <charconv>
 #include <cmath>
 #include <cstddef>
+#include <cstring>
 
 #include "tokenizers/jinja/value.h"
 #include "tokenizers/unicode.h"
@@ -83,7 +84,7 @@ std::vector<std::string_view> split(std::string_view text, std::optional<std::st
   std::vector<std::string_view> out;
   if (!separator) text = strip(text, {}, true, false);
   while (static_cast<std::int64_t>(out.size()) != most) {
-    const auto end = separator ? text.find(*separator) : find_space(text);
+    const auto end = separator ? find_part(text, *separator) : find_space(text);
     if (end >= text.size()) break;
     out.push_back(text.substr(0, end));
     text.remove_prefix(end + (separator ? separator->size() : 0));
@@ -93,16 +94,20 @@ std::vector<std::string_view> split(std::string_view text, std::optional<std::st
   return out;
 }
 
+std::size_t find_part(std::string_view text, std::string_view part) {
+  const auto* found = static_cast<const char*>(memmem(text.data(), text.size(), part.data(), part.size()));
+  return found != nullptr ? static_cast<std::size_t>(found - text.data()) : text.npos;
+}
+
 std::string replace(std::string_view text, std::string_view from, std::string_view to) {
   if (from.empty()) throw Problem("replace of an empty text is not supported");
   std::string out;
-  std::size_t at = 0;
-  for (auto found = text.find(from); found != text.npos; found = text.find(from, at)) {
-    append(out, text.substr(at, found - at));
+  for (auto found = find_part(text, from); found != text.npos; found = find_part(text, from)) {
+    append(out, text.substr(0, found));
     append(out, to);
-    at = found + from.size();
+    text.remove_prefix(found + from.size());
   }
-  append(out, text.substr(at));
+  append(out, text);
   return out;
 }
 

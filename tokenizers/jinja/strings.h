@@ -15,6 +15,8 @@ std::vector<std::string_view> chars_of(std::string_view text);
 /// Splits at a separator, or at white space; at most `most` times unless it is negative.
 std::vector<std::string_view> split(std::string_view text, std::optional<std::string_view> separator,
                                     std::int64_t most = -1);
+/// Where a part begins, or npos. Its time is linear, which std::string::find does not promise.
+std::size_t find_part(std::string_view text, std::string_view part);
 std::string replace(std::string_view text, std::string_view from, std::string_view to);
 /// The characters of HTML's syntax as its entities.
 std::string escape(std::string_view text);

@@ -50,7 +50,8 @@ struct Node {
   std::vector<std::unique_ptr<Node>> parts;
   std::vector<std::string> names;
   Value value;
-  std::size_t depth = 1;  ///< of the tree
+  std::size_t depth = 1;        ///< of the tree
+  bool has_generation = false;  ///< of the root: whether the template has one
 };
 
 /// @throws Problem with the line

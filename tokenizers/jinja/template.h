@@ -8,8 +8,10 @@
 #pragma once
 
 #include <cstddef>
+#include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,14 +27,20 @@ struct Rendered {
   std::vector<std::pair<std::size_t, std::size_t>> generated;
 };
 
-/// Thread-safe. A template may come from a stranger: its nesting, steps and texts are limited.
+/// Thread-safe. A template may come from a stranger: its nesting, steps and texts are limited, and so its time and
+/// memory.
 class Template {
  public:
   /// @throws DataError with the line of what is wrong
   explicit Template(std::string_view source);
 
-  /// `variables` is an object. @throws DataError with the line and what raise_exception() says or what is wrong
-  [[nodiscard]] Rendered render(const nlohmann::ordered_json& variables) const;
+  /// `variables` is an object. `now`: the time of strftime_now(); unset: that is undefined, so that a text does not
+  /// depend on the day. @throws DataError with the line and what raise_exception() says or what is wrong
+  [[nodiscard]] Rendered render(const nlohmann::ordered_json& variables,
+                                std::optional<std::time_t> now = std::nullopt) const;
+
+  /// Whether it has a {% generation %}.
+  [[nodiscard]] bool has_generation() const;
 
  private:
   std::shared_ptr<const Node> root_;

@@ -21,12 +21,18 @@ std::size_t checked_depth(std::size_t depth) {
   return depth;
 }
 
+std::size_t depth_around(const Value& item) {
+  if (item.as<FunctionPtr>() != nullptr) throw Problem("a function in a list or a dict is not supported");
+  return item.depth() + 1;
+}
+
 /// Writes repr() of Python, or JSON.
 class Writer {
  public:
-  explicit Writer(const std::optional<JsonFormat>& json) : json_(json) {}
+  Writer(const std::optional<JsonFormat>& json, Context& context) : json_(json), context_(context) {}
 
   void add(const Value& value, std::size_t level) {
+    context_.spend(1);
     if (const auto* list = value.list()) {
       const bool is_tuple = list->kind == ListKind::tuple && !json_;
       if (json_ && list->kind == ListKind::generator) throw Problem("a generator has no JSON: use the filter list");
@@ -39,20 +45,21 @@ class Writer {
         add(entry.second, level + 1);
       });
     } else if (const auto* text = value.as<Text>()) {
+      context_.spend(text->bytes->size() / kSlowBytesPerStep);
       append(out, json_ ? nlohmann::json(*text->bytes).dump(-1, ' ', json_->is_ascii) : quoted_text(*text->bytes));
     } else {
-      append(out, json_ ? json_word(value) : value.is_undefined() ? "Undefined" : value.printed());
+      append(out, json_ ? json_word(value) : value.is_undefined() ? "Undefined" : value.printed(context_));
     }
   }
 
   std::string out;
 
  private:
-  static std::string json_word(const Value& value) {
+  std::string json_word(const Value& value) {
     if (value.is_none()) return "null";
     if (const auto* boolean = value.as<bool>()) return *boolean ? "true" : "false";
     if (!value.number()) throw Problem(fmt::format("a value of the type {} has no JSON", value.type()));
-    return std::isinf(*value.number()) ? *value.number() < 0 ? "-Infinity" : "Infinity" : value.printed();
+    return std::isinf(*value.number()) ? *value.number() < 0 ? "-Infinity" : "Infinity" : value.printed(context_);
   }
 
   template <class Items, class Add>
@@ -71,6 +78,7 @@ class Writer {
   }
 
   const std::optional<JsonFormat>& json_;
+  Context& context_;
 };
 
 template <class T>
@@ -149,14 +157,15 @@ std::string_view Value::type() const {
   return list() != nullptr && list()->kind == ListKind::tuple ? "tuple" : kTypes[data_.index()];
 }
 
-std::string Value::printed() const {
+std::string Value::printed(Context& context) const {
+  context.spend(reading_cost());
   if (const auto* text = this->text()) return *text;
   if (is_none()) return "None";
   if (is_undefined()) return "";
   if (const auto* boolean = as<bool>()) return *boolean ? "True" : "False";
   if (const auto* integer = as<std::int64_t>()) return fmt::to_string(*integer);
   if (const auto* number = as<double>()) return float_text(*number);
-  return list() != nullptr || dict() != nullptr ? written(*this) : fmt::format("<{}>", type());
+  return list() != nullptr || dict() != nullptr ? written(*this, context) : fmt::format("<{}>", type());
 }
 
 std::size_t Value::depth() const { return list() != nullptr ? list()->depth : dict() != nullptr ? dict()->depth : 0; }
@@ -164,7 +173,7 @@ std::size_t Value::depth() const { return list() != nullptr ? list()->depth : di
 std::size_t Value::reading_cost() const { return text() != nullptr ? text()->size() / kBytesPerStep : 0; }
 
 const Value* Dict::find(const Value& key, Context& context) const {
-  context.spend(entries.size() / kEntriesPerStep);
+  context.spend(entries.size() * (1 + key.reading_cost()) / kEntriesPerStep);
   for (const auto& entry : entries) {
     const auto *one = entry.first.text(), *other = key.text();
     if (one != nullptr && other != nullptr ? *one == *other : equal(entry.first, key, context)) return &entry.second;
@@ -172,8 +181,8 @@ const Value* Dict::find(const Value& key, Context& context) const {
   return nullptr;
 }
 
-std::string written(const Value& value, const std::optional<JsonFormat>& json) {
-  Writer writer(json);
+std::string written(const Value& value, Context& context, const std::optional<JsonFormat>& json) {
+  Writer writer(json, context);
   writer.add(value, 0);
   return std::move(writer.out);
 }
@@ -186,13 +195,13 @@ void append(std::string& text, std::string_view more) {
 
 Value list_of(std::vector<Value> items, ListKind kind) {
   std::size_t depth = 1;
-  for (const auto& item : items) depth = std::max(depth, item.depth() + 1);
+  for (const auto& item : items) depth = std::max(depth, depth_around(item));
   return Value::Data(std::make_shared<const List>(List{std::move(items), kind, checked_depth(depth)}));
 }
 
 Value dict_of(std::vector<Dict::Entry> entries) {
   std::size_t depth = 1;
-  for (const auto& entry : entries) depth = std::max(depth, entry.second.depth() + 1);
+  for (const auto& entry : entries) depth = std::max({depth, depth_around(entry.first), depth_around(entry.second)});
   return Value::Data(std::make_shared<const Dict>(Dict{std::move(entries), checked_depth(depth)}));
 }
 

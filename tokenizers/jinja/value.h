@@ -27,7 +27,8 @@ class Problem : public std::runtime_error {
 
 constexpr std::size_t kMostText = 64ULL << 20;  ///< bytes of one text
 constexpr std::size_t kBytesPerStep = 64;       ///< of texts that are made or read
-constexpr std::size_t kStepsPerItem = 4;        ///< for each item of a list that is made
+constexpr std::size_t kSlowBytesPerStep = 8;    ///< of texts whose characters are taken one by one
+constexpr std::size_t kStepsPerItem = 4;        ///< for each item of a list that is made or copied
 constexpr std::size_t kDeepestValue = 200;      ///< lists in lists
 
 class Value;
@@ -85,11 +86,11 @@ class Value {
   /// A number, or a boolean as one.
   [[nodiscard]] std::optional<double> number() const;
 
-  [[nodiscard]] bool is_true() const;              ///< bool() of Python
-  [[nodiscard]] std::string_view type() const;     ///< "str", "int", ...
-  [[nodiscard]] std::string printed() const;       ///< str() of Python
-  [[nodiscard]] std::size_t depth() const;         ///< how many lists and dicts are in each other
-  [[nodiscard]] std::size_t reading_cost() const;  ///< steps for reading or making it
+  [[nodiscard]] bool is_true() const;                         ///< bool() of Python
+  [[nodiscard]] std::string_view type() const;                ///< "str", "int", ...
+  [[nodiscard]] std::string printed(Context& context) const;  ///< str() of Python
+  [[nodiscard]] std::size_t depth() const;                    ///< how many lists and dicts are in each other
+  [[nodiscard]] std::size_t reading_cost() const;             ///< steps for reading or making it
 
  private:
   Data data_;
@@ -114,7 +115,8 @@ struct Dict {
   const Value* find(const Value& key, Context& context) const;
 };
 
-/// What one rendering owns and what it may still do.
+/// What one rendering owns and what it may still do: whoever makes, copies or reads many items or bytes spends for
+/// them.
 class Context {
  public:
   /// Bounds time and memory. @throws Problem when too many steps are taken
@@ -145,12 +147,12 @@ struct JsonFormat {
   bool is_ascii = false;
 };
 /// repr() of Python, or json.dumps() with a format. @throws Problem for what has no JSON
-std::string written(const Value& value, const std::optional<JsonFormat>& json = {});
+std::string written(const Value& value, Context& context, const std::optional<JsonFormat>& json = {});
 
 /// Appends to a text. @throws Problem when it becomes too long
 void append(std::string& text, std::string_view more);
 
-/// @throws Problem when the lists are too deep
+/// @throws Problem when the lists are too deep, or for a function: it may hold a list, which makes them deeper unseen
 Value list_of(std::vector<Value> items, ListKind kind = ListKind::list);
 Value dict_of(std::vector<Dict::Entry> entries);
 
@@ -171,7 +173,7 @@ std::size_t length_of(const Value& value);
 
 /// object[key], or object.key, which prefers a method to a key.
 Value element_of(const Value& object, const Value& key, Context& context, bool is_member = false);
-Value slice_of(const Value& object, const Value& begin, const Value& end, const Value& step);
+Value slice_of(const Value& object, const Value& begin, const Value& end, const Value& step, Context& context);
 
 /// The kinds of functions that are written in builtins.cpp; one function may be of several.
 enum BuiltinKind : unsigned { kNoKind, kGlobal = 1, kFilter = 2, kTest = 4, kTextMethod = 8, kDictMethod = 16 };

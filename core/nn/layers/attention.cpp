@@ -94,10 +94,8 @@ class OnlyKernel {
   std::optional<Enabled> before_;
 };
 
-}  // namespace
-
-at::Tensor score_bias(const AttentionPattern& pattern, shard::Range queries, shard::Range keys, at::ScalarType dtype,
-                      c10::Device device) {
+at::Tensor make_bias(const AttentionPattern& pattern, shard::Range queries, shard::Range keys, at::ScalarType dtype,
+                     c10::Device device) {
   at::Tensor bias, masked;  // [B, 1 or queries, keys]
   if (pattern.key_mask.defined()) masked = pattern.key_mask.narrow(1, keys.begin, keys.size()).eq(0).unsqueeze(1);
   if (pattern.documents.defined()) {
@@ -116,6 +114,40 @@ at::Tensor score_bias(const AttentionPattern& pattern, shard::Range queries, sha
   const auto later = positions(keys).unsqueeze(0).gt(positions(queries).unsqueeze(1));
   if (!bias.defined()) bias = at::zeros({1, 1, queries.size(), keys.size()}, at::TensorOptions(dtype).device(device));
   return bias.masked_fill(later, -std::numeric_limits<double>::infinity());
+}
+
+/// The biases of one pattern with documents, which are as large as the scores of a head: all layers of a model, and
+/// their backward passes, use the same tensors. Holding the pattern keeps others from having the same tensors.
+struct LastBiases {
+  struct Made {
+    shard::Range queries, keys;
+    at::Tensor bias;
+  };
+  AttentionPattern pattern;
+  std::vector<Made> made;
+
+  const at::Tensor& get(const AttentionPattern& of, shard::Range queries, shard::Range keys, at::ScalarType dtype,
+                        c10::Device device) {
+    if (of.causal != pattern.causal || !of.documents.is_same(pattern.documents) ||
+        !of.key_mask.is_same(pattern.key_mask)) {
+      made.clear();
+      pattern = of;
+    }
+    for (const auto& each : made)
+      if (each.queries == queries && each.keys == keys && each.bias.scalar_type() == dtype &&
+          each.bias.device() == device)
+        return each.bias;
+    return made.emplace_back(Made{queries, keys, make_bias(of, queries, keys, dtype, device)}).bias;
+  }
+};
+
+}  // namespace
+
+at::Tensor score_bias(const AttentionPattern& pattern, shard::Range queries, shard::Range keys, at::ScalarType dtype,
+                      c10::Device device) {
+  if (!pattern.documents.defined()) return make_bias(pattern, queries, keys, dtype, device);
+  thread_local LastBiases last;
+  return last.get(pattern, queries, keys, dtype, device);
 }
 
 at::Tensor repeat_heads(const at::Tensor& x, std::int64_t count) {

@@ -195,6 +195,8 @@ TEST_F(Chats, Errors) {
        R"(train.jsonl:1: the message {"content":"a"} has no text under "role"; a message is {"role": "user", "content": "..."})"},
       {messages(message("user", "hi")),
        R"(train.jsonl:1: has no message of the assistant to learn from; remove it, or set data.loss = "all")"},
+      {R"({"messages": [{"role": "user"}], "chat_template_kwargs": "[1]"})",
+       R"(train.jsonl:1: "chat_template_kwargs" must be an object: the variables of the template by name)"},
       {R"({"messages": [{"role": "user"}], "tools": "{"})",
        R"(train.jsonl:1: "tools": line 1, column 2: not valid JSON)"},
       {good,
@@ -208,6 +210,21 @@ TEST_F(Chats, Errors) {
        "tokenizer_config.json); name a file with one, or \"chatml\" (data.chat_template)",
        [](ChatOptions& o) { o.chat_template = ""; }},
       {"\n", "train.jsonl: has no conversations"},
+      {R"({"messages": [{"role": "user"}], "tools": 3})", R"(train.jsonl:1: "tools" must be a list of tools)"},
+      {R"({"messages": [], "prompt": "a", "completion": [1]})",
+       R"(train.jsonl:1: has more than one of "messages", "conversations" and "completion"; leave one)"},
+      {R"({"conversations": [{"from": "GPT", "value": "a"}]})",
+       "train.jsonl:1: \"from\" is \"GPT\"; it must be one of human, user, gpt, assistant, system, tool, observation"},
+      {R"({"prompt": "a", "completion": ""})",
+       "train.jsonl: there is nothing to learn: no conversation has a token of an answer, behind its first token; "
+       "correct "
+       "the answers or the chat template"},
+      {good, "train.jsonl: there is nothing to learn: no conversation has a token of an answer; raise data.max_tokens",
+       [](ChatOptions& o) { o.max_tokens = 3; }},
+      {R"({"messages": [{"role": "user", "content": null}]})",
+       "train.jsonl:1: the chat template chatml: line 1: a message has no text under \"content\", and chatml writes "
+       "nothing else",
+       [](ChatOptions& o) { o.chat_template = "chatml"; }},
   };
   for (const auto& c : cases) {
     auto o = options(c.records);

@@ -95,6 +95,9 @@ TEST_F(TextBlocks, DocumentsAreMasked) {
   o.masking = 0.5;
   const auto masked = open(datasets::text(o)).train->get(1, 0, true);
   EXPECT_EQ(values_of(masked->inputs["position_ids"]), (Ids{0, 0, 1}));
+  o.documents = "file";
+  EXPECT_NE(error_of<ConfigError>(datasets::text(o)).find("document_mask: has no effect, because the training text is"),
+            std::string::npos);
 }
 
 /// Pieces of a long file end between two lines with text, and are the whole text together.

@@ -259,7 +259,7 @@ TEST(RunConfig, ChecksRulesThatSpanKeys) {
       {{"train.topc=3"}, "no key \"topc\" in [train]; did you mean \"topk\"?"},
       {{"optimizer.momentun=0.9"}, "no key \"momentun\" in [optimizer]"},
       {{"data.name=leave"},
-       "must be one of cifar10, cifar100, image_folder, image_table, leaves, mnist, tar_shards, tensors, text, "
+       "must be one of chat, cifar10, cifar100, image_folder, image_table, leaves, mnist, tar_shards, tensors, text, "
        "text_classification; "
        "did you mean \"leaves\"?"},
       {{"run.keep_checkpoints=0", "run.checkpoint_every=5"}, "has no effect, because keep_checkpoints = 0"},

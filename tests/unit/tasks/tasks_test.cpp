@@ -205,6 +205,15 @@ TEST(Tasks, RefuseUnsuitableLabels) {
   EXPECT_NE(says("multi_label", options_for(at::kLong, {}, 7)), "");
   EXPECT_EQ(says("regression", {.data = {}, .label_smoothing = 0.1}),
             "train.label_smoothing: has no meaning for task = \"regression\"; remove it");
+  auto copied = options_for(at::kLong, {4}, 7);
+  copied.data.labels_are_inputs = true;
+  EXPECT_EQ(says("causal_lm", copied), "");
+  for (const std::string task : {"masked_lm", "classification"})
+    EXPECT_EQ(
+        says(task, copied),
+        "train.task: \"" + task +
+            "\" would learn to copy: the labels of these data are the tokens themselves, each to be predicted from "
+            "those before it; set train.task = \"causal_lm\", with gpt2, llama or qwen3, or choose other data");
   EXPECT_EQ(says("masked_lm", {.data = {.targets = {{"next", at::kLong, {3}}}}}),
             "train.task: \"masked_lm\" needs a label for each token [T], but the data have no labels; choose another "
             "train.task");

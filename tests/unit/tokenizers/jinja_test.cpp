@@ -45,6 +45,8 @@ const std::vector<TemplateCase> kTexts{
      "True; True; True; True; True; False"},
     {R"({% for i in y if i > 1 %}{{ loop.index }}{{ loop.last }}{{ loop.previtem }}{{ i }};{% else %}no{% endfor %}{% for i in [] %}{% else %}no{% endfor %})",
      "1False3;2True32;no"},
+    {R"({% for i in y %}{{ loop.revindex }}{{ loop.revindex0 }}{{ loop.depth }}{{ loop.depth0 }};{% endfor %}{{ ['+5', '+-5', '++5']|map('int')|list }})",
+     "3210;2110;1010;[5, 0, 0]"},
     {R"({% for i in y %}{% if i == 2 %}{% continue %}{% endif %}{% set z = i %}{{ z }}{% if i == 1 %}{% break %}{% endif %}{% endfor %}{{ z }}.)",
      "31."},
     {R"({% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}{% for c in u %}{{ c }}.{% endfor %})",
@@ -67,6 +69,9 @@ const std::vector<TemplateCase> kRefusals{
     {"{{ x + 1 }}", R"(line 1: + of the types str and int is not supported)"},
     {"{{ undef.a }}", "line 1: 'undef' is undefined"},
     {"{{ y.append(1) }}", R"(line 1: 'append' is not in the list, and no method that is supported)"},
+    {"{{ d[[x]].a }}", "line 1: a key of the type list is not in the dict, and no method that is supported"},
+    {"{{ [d.get] }}", "line 1: a function in a list or a dict is not supported"},
+    {"{{ {d.get: 1} }}", "line 1: a function in a list or a dict is not supported"},
     {"{{ x|nope }}", R"(line 1: the filter "nope" is not supported)"},
     {"{{ x is nope }}", R"(line 1: the test "nope" is not supported)"},
     {"{{ y|map('string')|tojson }}", R"(line 1: a generator has no JSON: use the filter list)"},
@@ -105,6 +110,8 @@ TEST(Jinja, MarksWhatIsGenerated) {
   const auto rendered =
       Template("é{% for i in y %}{{ i }}{% generation %}é{{ i }}{% endgeneration %}{% endfor %}").render(kVariables);
   EXPECT_EQ(rendered.text, "é3é31é12é2");
+  EXPECT_TRUE(Template("{% if x %}{%- generation -%}{% endgeneration %}{% endif %}").has_generation());
+  EXPECT_FALSE(Template("{# {% generation %} #}{{ '{% generation %}' }}").has_generation());
   EXPECT_EQ(rendered.generated, (std::vector<std::pair<std::size_t, std::size_t>>{{3, 6}, {7, 10}, {11, 14}}));
 }
 
@@ -126,6 +133,20 @@ TEST(Jinja, LimitsTemplatesOfStrangers) {
       "%}{% endfor %}{{ ns.a == ns.b }}",
       "steps");
   is_limited("{{ x * 99999999999 }}", "64 MiB");
+  is_limited("{% set ns = namespace(d={}) %}{% for i in range(100000) %}{% set ns.d = {'a': ns.d.get} %}{% endfor %}",
+             "a function in");
+  is_limited("{{ " + repeated("a", 2000) + " }}", "a name has more than");
+  for (const std::string body : {"{% set n = namespace(x=b[:]) %}", "{{ b|select|first }}", "{{ b|int }}",
+                                 "{% for j in b %}{% break %}{% endfor %}", "{{ t ~ 'b' in t }}"})
+    is_limited(
+        "{% set b = range(100000) %}{% set t = 'a' * 999999 %}{% for i in range(100000) %}" + body + "{% endfor %}",
+        "steps");
+}
+
+TEST(Jinja, ThereIsATimeOnlyWhereOneIsGiven) {
+  const Template dated("{{ strftime_now('%Y') if strftime_now is defined else 'no day' }}");
+  EXPECT_EQ(dated.render(kVariables).text, "no day");
+  EXPECT_EQ(dated.render(kVariables, 200 * 86400).text, "1970");
 }
 
 }  // namespace

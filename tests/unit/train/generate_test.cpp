@@ -128,14 +128,14 @@ TEST(Generate, TheModelSeesTheLastTokensThatItHasPositionsFor) {
 
 TEST(Generate, StopsAtTheEndTokenAndKeepsToTheTokenizersIds) {
   SumModel sum;
-  EXPECT_EQ(generate(sum.model(), {{1, 2}}, {.tokens = 9, .ends = {7, 2}}), (Texts{{3, 6}}));
+  EXPECT_EQ(generate(sum.model(), {{1, 2}}, {.tokens = 9, .ends = {{7}, {2}}}), (Texts{{3, 6}}));
   // 6 is no id of this tokenizer: of the others, which have equal scores, the first is taken.
   EXPECT_EQ(generate(sum.model(), {{1, 2}}, {.tokens = 2, .vocabulary = 5}), (Texts{{3, 0}}));
 }
 
 TEST(Generate, SeveralPromptsAreContinuedAsEachAlone) {
   const Texts prompts{{1, 2}, {5}, {4, 4, 4}, {0}, {9, 9}};
-  const GenerateOptions options{.tokens = 6, .sampling = {.temperature = 1, .seed = 3}, .ends = {2}};
+  const GenerateOptions options{.tokens = 6, .sampling = {.temperature = 1, .seed = 3}, .ends = {{2}}};
   SumModel all;
   const auto made = generate(all.model(), prompts, options);
   ASSERT_EQ(made.size(), prompts.size());
