@@ -26,8 +26,7 @@ std::vector<Conversation> conversations_of(const GenerateCommand& command) {
   std::vector<Conversation> out;
   datasets::LineReader in(command.prompts);
   const bool has_records = command.prompts.ends_with(".jsonl");
-  while (const auto line = in.next()) {
-    if (line->find_first_not_of(" \t") == line->npos) continue;
+  while (const auto line = in.next_with_text()) {
     if (!has_records) {
       out.push_back(of_user(std::string(*line)));
       continue;

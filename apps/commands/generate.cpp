@@ -89,11 +89,17 @@ tokenizers::ChatTemplate template_for(const GenerateCommand& command, const trai
   throw ConfigError(fmt::format("--chat: {} (--chat-template)", tokenizers::kNoChatTemplate));
 }
 
+/// The tokens that end a text by the files of the weights, each alone.
+train::Texts stored_ends(const train::RunSetup& setup) {
+  train::Texts ends;
+  for (const auto id : train::end_ids(setup.weights)) ends.push_back({id});
+  return ends;
+}
+
 /// What ends an answer: the tokens that end a text, and what the template writes.
 train::Texts ends_of_answers(const train::RunSetup& setup, const tokenizers::Tokenizer& tokenizer,
                              const std::string& end_of_answer) {
-  train::Texts ends;
-  for (const auto id : train::end_ids(setup.weights)) ends.push_back({id});
+  auto ends = stored_ends(setup);
   if (const auto& end = tokenizer.special().end) ends.push_back({*end});
   const auto ids = tokenizer.encode(end_of_answer);
   if (!ids.empty()) ends.emplace_back(ids.begin(), ids.end());
@@ -105,9 +111,7 @@ train::Texts ends_of_answers(const train::RunSetup& setup, const tokenizers::Tok
 train::Texts ends_of(const GenerateCommand& command, const train::RunSetup& setup,
                      const tokenizers::Tokenizer& tokenizer) {
   if (!command.stop_at_end) return {};
-  train::Texts ends;
-  for (const auto id : train::end_ids(setup.weights)) ends.push_back({id});
-  if (!ends.empty()) return ends;
+  if (auto ends = stored_ends(setup); !ends.empty()) return ends;
   if (const auto& end = tokenizer.special().end) return {{*end}};
   throw ConfigError(
       "--stop-at-end: neither the files beside the weights nor the tokenizer have a token for the end of a text; "

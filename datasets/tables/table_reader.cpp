@@ -207,8 +207,7 @@ std::string example_of(const std::vector<TableColumn>& columns) {
 bool read_jsonl(LineReader& in, const std::vector<TableColumn>& columns,
                 const std::function<void(const TableRow&)>& use, std::int64_t& rows) {
   const auto like = example_of(columns);
-  while (const auto line = in.next()) {
-    if (line->find_first_not_of(" \t") == line->npos) continue;
+  while (const auto line = in.next_with_text()) {
     const auto object = parse_object(in, *line, like);
     const auto names = text::keys_of(object.items());
     // Only the first object decides whether the file has the optional columns.

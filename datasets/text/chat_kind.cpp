@@ -84,7 +84,7 @@ data::Datasets open_chat(ChatOptions& options, const data::OpenContext& context)
                                 .length_buckets = options.length_buckets,
                                 .block = options.packing ? options.max_tokens : 0};
   data::Datasets out;
-  std::int64_t longest = 0, trained = 0, tokens = 0;  // of a conversation; conversations to train on, and their tokens
+  std::int64_t trained = 0, tokens = 0;  // conversations to train on, and their tokens
   const auto samples_of = [&](const auto& chats, std::vector<std::int64_t> rows) {
     return conversations(chats, how, tokenizer->vocabulary(), std::move(rows));
   };
@@ -93,11 +93,11 @@ data::Datasets open_chat(ChatOptions& options, const data::OpenContext& context)
     const auto chats = tokenise_chats(file, recipe, context);
     report(*chats, options.max_tokens, context.log);
     const auto count = chats->tokens->sequences();
-    for (std::int64_t i = 0; i < count; ++i) longest = std::max(longest, chats->tokens->length(i));
     if (split == data::Split::train) {
       out.info.digest = chats->digest;
       out.info.spec = samples_of(chats, {})->spec();
     }
+    take_longest(*chats->tokens, options.pad_multiple, out.info.spec);
     std::vector<std::int64_t> rows(static_cast<std::size_t>(count));
     std::iota(rows.begin(), rows.end(), 0);
     if (split == data::Split::train && options.validation_share) {
@@ -114,7 +114,6 @@ data::Datasets open_chat(ChatOptions& options, const data::OpenContext& context)
     out.of(split) = samples_of(chats, std::move(rows));
   }
   out.info.spec.tokens = token_ids(*tokenizer);
-  out.info.spec.longest = (longest + options.pad_multiple - 1) / options.pad_multiple * options.pad_multiple;
   if (options.packing) out.info.spec.longest = options.max_tokens;
   out.info.spec.longest_key = "data.max_tokens";
   out.info.source = source_of(options);

@@ -1,7 +1,6 @@
 // The data set "text_classification": tables of texts, with classes or other targets.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <map>
 #include <string>
 #include <utility>
@@ -62,12 +61,6 @@ Preparation prepare(TextClassificationOptions& options, const data::OpenContext&
               .longest_key = "data.max_tokens"};
   if (out.how.types) out.spec.inputs.push_back({"token_type_ids", at::kLong, {-1}});
   return out;
-}
-
-/// Notes the longest of these samples, as it is padded.
-void take_longest(const TokenFile& tokens, std::int64_t multiple, nn::DataSpec& spec) {
-  for (std::int64_t i = 0; i < tokens.sequences(); ++i)
-    spec.longest = std::max(spec.longest, (tokens.length(i) + multiple - 1) / multiple * multiple);
 }
 
 data::Datasets open_text_classification(TextClassificationOptions& options, const data::OpenContext& context) {

@@ -34,8 +34,7 @@ class ChatTokeniser {
 
   void read() {
     LineReader in(path_);
-    while (const auto line = in.next()) {
-      if (line->find_first_not_of(" \t") == line->npos) continue;
+    while (const auto line = in.next_with_text()) {
       records_.emplace_back(in.number(), parse_ordered_object(in, *line, R"({"messages": [...]})"));
       if (records_.size() == kRecordsAtOnce) write();
     }

@@ -76,8 +76,7 @@ void read_line_documents(const std::string& path, bool blank_lines, std::size_t 
 void read_json_documents(const std::string& path, const std::string& key, const UsePiece& use) {
   LineReader in(path);
   const auto like = fmt::format("{{\"{}\": \"...\"}}", key);
-  while (const auto line = in.next()) {
-    if (line->find_first_not_of(" \t") == line->npos) continue;
+  while (const auto line = in.next_with_text()) {
     const auto object = parse_object(in, *line, like);
     const auto found = object.find(key);
     if (found != object.end() && !found->is_string())

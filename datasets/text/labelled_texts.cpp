@@ -99,8 +99,7 @@ void read_texts(const std::string& path, const std::vector<TableColumn>& columns
   }
   LineReader in(path);
   bool has_text = false;
-  while (const auto line = in.next()) {
-    if (line->find_first_not_of(" \t") == line->npos) continue;
+  while (const auto line = in.next_with_text()) {
     has_text = true;
     use(in.number(), {std::string(*line)});
   }

@@ -6,6 +6,11 @@
 
 namespace trireme::datasets {
 
+void take_longest(const TokenFile& tokens, std::int64_t multiple, nn::DataSpec& spec) {
+  for (std::int64_t i = 0; i < tokens.sequences(); ++i)
+    spec.longest = std::max(spec.longest, (tokens.length(i) + multiple - 1) / multiple * multiple);
+}
+
 std::vector<std::int64_t> order_in_buckets(std::vector<std::int64_t> shuffled, const data::Shuffle& shuffle,
                                            const std::function<std::int64_t(std::int64_t)>& length_of) {
   constexpr std::int64_t kWindow = 100;  // global batches: enough for like lengths, few enough for other ones next time

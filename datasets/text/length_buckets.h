@@ -9,6 +9,7 @@
 
 #include "core/base/fields.h"
 #include "core/data/dataset.h"
+#include "datasets/text/token_file.h"
 
 namespace trireme::datasets {
 
@@ -30,6 +31,9 @@ Fields<T>& add_length_fields(Fields<T>& rows) {
                                                    o.max_tokens));
       });
 }
+
+/// Notes the longest of these samples, as it is padded.
+void take_longest(const TokenFile& tokens, std::int64_t multiple, nn::DataSpec& spec);
 
 /// Length buckets: a shuffled order in which the samples of each step are of like lengths, so that little is padded.
 /// `shuffled`, a permutation, is cut into windows of many global batches; each is sorted by length and cut into global

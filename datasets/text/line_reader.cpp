@@ -81,6 +81,12 @@ std::optional<std::string_view> LineReader::next() {
   return line_;
 }
 
+std::optional<std::string_view> LineReader::next_with_text() {
+  auto line = next();
+  while (line && line->find_first_not_of(" \t") == line->npos) line = next();
+  return line;
+}
+
 nlohmann::json parse_object(const LineReader& in, std::string_view line, const std::string& like) {
   return object_of_line(in, like, [&] { return parse_json(line); });
 }

@@ -19,7 +19,9 @@ class LineReader {
   /// The next line without its end, valid until the next call; nullopt: the end of the file.
   /// @throws DataError when it cannot be read or is not UTF-8
   std::optional<std::string_view> next();
-  /// The number of the line that next() returned, from 1.
+  /// The same, passing over lines of spaces and tabs alone.
+  std::optional<std::string_view> next_with_text();
+  /// The number of the line that was returned last, from 1.
   [[nodiscard]] std::int64_t number() const { return number_; }
   [[nodiscard]] const std::string& path() const { return path_; }
 
