@@ -42,7 +42,13 @@ struct DecodedImageOptions : ImageOptions {
 /// For data that may have no validation split (held_out.h).
 struct HeldOutOptions {
   std::optional<double> validation_share{};  ///< of the training samples of each class; unset: the data have a split
+  std::optional<std::int64_t> folds{};       ///< or one of so many parts of each class
+  std::int64_t fold = 0;                     ///< which one
   std::int64_t split_seed = 0;
+  /// The key by which the validation split is taken from the training samples; null: it is not.
+  [[nodiscard]] const char* taken_by() const {
+    return validation_share ? "validation_share" : folds ? "folds" : nullptr;
+  }
 };
 
 struct FolderOptions : DecodedImageOptions, HeldOutOptions {

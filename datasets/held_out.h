@@ -17,9 +17,14 @@ struct HeldOut {
   std::vector<std::int64_t> train, validation;
 };
 using LabelOf = std::function<std::int64_t(std::int64_t)>;  ///< the class of a sample, from 0
-/// Stratified: of each class, `share` of its samples, rounded, are for validation, drawn by `seed`; of two or more
-/// samples at least one, and never all.
-HeldOut hold_out(std::int64_t samples, const LabelOf& label_of, double share, std::uint64_t seed);
+/// Stratified: the samples of each class are put into an order by the seed. With validation_share, that part of them,
+/// rounded, is for validation, of two or more samples at least one and never all. With folds they are dealt out in
+/// turns, from one class to the next, so that each sample is in one fold, and folds differ by at most one sample, and
+/// by at most one of each class. A single sample of a class is always for training. @pre options.taken_by()
+HeldOut hold_out(std::int64_t samples, const LabelOf& label_of, const HeldOutOptions& options);
+
+/// For data that have a validation split, `because` there is one. @throws ConfigError when the options take another
+void refuse_held_out(const HeldOutOptions& options, const std::string& because, const data::OpenContext& context);
 
 /// What is split, for messages.
 struct HeldOutSource {
@@ -31,7 +36,7 @@ struct HeldOutSource {
 };
 /// hold_out() as the options say; `label_of` is 0 for samples with other targets than one class. Says which
 /// classes have no sample for validation; `digest`, that of the training samples, gets the options. @throws DataError
-/// when there is none for validation. @pre options.validation_share
+/// when there is none for validation. @pre options.taken_by()
 HeldOut hold_out_as(const HeldOutOptions& options, std::int64_t samples, const LabelOf& label_of,
                     const HeldOutSource& source, std::string& digest);
 
@@ -46,10 +51,24 @@ Fields<T>& add_held_out_fields(Fields<T>& table, const std::string& samples) {
                "drawn by split_seed.",
                samples),
            {.above = 0, .below = 1})
-      .add("split_seed", &O::split_seed, "Seed by which validation_share is drawn; it needs that.", {.min = 0})
+      .add("folds", &O::folds,
+           fmt::format("For cross-validation, in place of validation_share: the training {0} of each class are divided "
+                       "into so many parts, drawn by split_seed; the one of fold is the validation split, and each "
+                       "sample is in one of them.",
+                       samples),
+           {.min = 2, .max = 1000})
+      .add("fold", &O::fold, "The part that is the validation split, from 0 to folds - 1; it needs folds.",
+           {.min = 0, .max = 999})
+      .add("split_seed", &O::split_seed, "Seed by which validation_share or folds are drawn; it needs one of them.",
+           {.min = 0})
       .rule([](const O& o, const CheckedSection& section) {
-        if (!o.validation_share && o.split_seed != O{}.split_seed)
-          section.fail("split_seed", "has no effect without validation_share; remove it, or set that");
+        if (o.validation_share && o.folds)
+          section.fail("folds", "takes a validation split, and so does validation_share; remove one of the two");
+        if (o.fold >= o.folds.value_or(1))
+          section.fail("fold", o.folds ? fmt::format("must be less than folds = {}", *o.folds)
+                                       : std::string("has no effect without folds; remove it, or set that"));
+        if (o.taken_by() == nullptr && o.split_seed != O{}.split_seed)
+          section.fail("split_seed", "has no effect without validation_share or folds; remove it, or set one of them");
       });
 }
 

@@ -58,7 +58,8 @@ const Fields<LeavesOptions>& leaves_fields() {
           if (!o.path.empty()) return;
           for (const auto& [key, set] : {std::pair{"exif", o.exif != O{}.exif},
                                          {"background", o.background.has_value()},
-                                         {"validation_share", o.validation_share.has_value()}})
+                                         {"validation_share", o.validation_share.has_value()},
+                                         {"folds", o.folds.has_value()}})
             if (set) section.fail(key, "has no effect on leaves that are generated in memory; remove it");
           if (!o.image_size) return;
           if (const auto side = o.image_size->longer(); side < kLeastLeafPixels || side > kMostLeafPixels)
@@ -74,15 +75,11 @@ const Fields<LeavesOptions>& leaves_fields() {
 /// Makes the validation split of a folder that has none, and lets `digest` say so. @throws ConfigError, DataError
 void take_validation(PixelSources& sources, const std::vector<std::string>& classes, const FolderOptions& options,
                      const data::OpenContext& context, std::string& digest) {
-  const auto& share = options.validation_share;
   if (sources.contains(data::Split::validation)) {
-    if (share)
-      config::fail(
-          context.section, "validation_share",
-          fmt::format("has no effect, because {} has a validation split; remove one of the two", options.path));
+    refuse_held_out(options, fmt::format("{} has a validation split", options.path), context);
     return;
   }
-  if (!share)
+  if (options.taken_by() == nullptr)
     throw DataError(fmt::format(
         "{}/validation: the validation split is missing; create it, with one subfolder of images per class, "
         "or set data.validation_share, such as 0.1, to take it from the training images",

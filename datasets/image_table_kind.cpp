@@ -170,10 +170,9 @@ ImageTable read_splits(const ImageTableOptions& options, const data::OpenContext
         fmt::format("{}: no row has the split {} in the column \"{}\"{}", options.train, split, options.split, remedy));
   };
   if (!out.contains(data::Split::train)) throw missing("train", "");
-  if (out.contains(data::Split::validation) && options.validation_share)
-    config::fail(context.section, "validation_share",
-                 fmt::format("has no effect, because {} has a validation split; remove one of the two", options.train));
-  if (!out.contains(data::Split::validation) && !options.validation_share)
+  if (out.contains(data::Split::validation))
+    refuse_held_out(options, fmt::format("{} has a validation split", options.train), context);
+  else if (options.taken_by() == nullptr)
     throw missing("validation",
                   " (or valid, val, dev); or set data.validation_share, which takes it from the training images");
   return out;
@@ -188,7 +187,8 @@ data::Datasets open_image_table(ImageTableOptions& options, const data::OpenCont
   auto digest = digest_of(train);
   PixelSources sources;
   for (auto& [split, rows] : tables) sources[split] = std::make_shared<TableSource>(std::move(rows), options);
-  if (options.validation_share) hold_out_images(sources, options, source_of(options), classes, context.log, digest);
+  if (options.taken_by() != nullptr)
+    hold_out_images(sources, options, source_of(options), classes, context.log, digest);
   auto out = image_splits(sources, std::move(classes), options, kTablePixels, options.cache_mb, context);
   out.info.source = source_of(options);
   out.info.digest = std::move(digest);

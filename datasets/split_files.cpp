@@ -41,10 +41,8 @@ std::map<data::Split, std::string> required_splits(const SplitOptions& options, 
   };
   if (!files.contains(data::Split::train)) throw missing("train");
   const auto validation = files.find(data::Split::validation);
-  if (validation != files.end() && held_out.validation_share)
-    config::fail(context.section, "validation_share",
-                 fmt::format("has no effect, because there is {}; remove one of the two", validation->second));
-  if (validation != files.end() || held_out.validation_share) return files;
+  if (validation != files.end()) refuse_held_out(held_out, fmt::format("there is {}", validation->second), context);
+  if (validation != files.end() || held_out.taken_by() != nullptr) return files;
   const auto share = fmt::format("or set data.validation_share, which takes it from the training {}", nouns.samples);
   if (options.path.empty())
     config::fail(context.section, "validation",

@@ -42,7 +42,7 @@ std::map<data::Split, std::string> split_files(const SplitOptions& options, cons
 struct SplitNouns {
   std::string file, samples, endings;
 };
-/// split_files() of data that need a validation split, or validation_share in its place. @throws ConfigError, DataError
+/// split_files() of data that need a validation split, or HeldOutOptions in its place. @throws ConfigError, DataError
 std::map<data::Split, std::string> required_splits(const SplitOptions& options, const HeldOutOptions& held_out,
                                                    const std::vector<std::string>& endings, const SplitNouns& nouns,
                                                    const data::OpenContext& context);

@@ -27,12 +27,27 @@ MetricSums measure_f1(const at::Tensor& logits, const at::Tensor& labels, std::i
   return {2 * count(actual, valid * predicted.eq(actual)), count(actual, valid) + count(predicted, valid)};
 }
 
+/// n / (classes * n of the class) for balance_classes = 1, as scikit-learn's "balanced".
+at::Tensor balanced_weights(const TaskOptions& options) {
+  const auto& read = options.data.classes_of_training;
+  const auto classes = read ? read() : std::vector<std::int64_t>();
+  if (classes.empty())
+    throw ConfigError("train.balance_classes: needs training samples with one class each; remove it");
+  std::vector<double> counted(static_cast<std::size_t>(options.data.classes));
+  for (const auto label : classes)
+    if (label != nn::kNoLabel) ++counted.at(static_cast<std::size_t>(label));
+  const auto counts = at::tensor(counted, at::kDouble);
+  const auto weights = counts.clamp_min(1).pow(-options.balance_classes);  // only an evaluation has the other classes
+  return weights * counts.sum() / (weights * counts).sum();
+}
+
 class Classification final : public Task {
  public:
   explicit Classification(const TaskOptions& options) : options_(options), classes_(options.data.classes) {
     const auto* labels = checked_labels(options, true, {0, 1}, "classification",
                                         "labels of one class for each sample [] or each token [T]");
     if (!options.class_weights.empty()) class_weights_ = at::tensor(options.class_weights, at::kDouble);
+    if (options.balance_classes > 0 && labels != nullptr) class_weights_ = balanced_weights(options);
     if (class_weights_.defined() && class_weights_.sum().item<double>() == 0)
       throw ConfigError(
           "train.class_weights: all are 0, so that nothing would count; give at least one class a weight");

@@ -35,7 +35,18 @@ Registry<TaskKind> all_tasks() {
               "class_weights", &TaskOptions::class_weights,
               "The factor of each class in the loss, in the order of the classes: of the loaded weights, if these have "
               "the same ones, else of the data. The loss is then the mean weighted by these factors. Empty: all are 1.",
-              {.min = 0});
+              {.min = 0})
+          .add(
+              "balance_classes", &TaskOptions::balance_classes,
+              "How far the classes are evened out in the loss, which is then a weighted mean: the factor of a class "
+              "with "
+              "n training samples is in proportion to n^(-balance_classes). 0: all factors are 1; 1: all classes count "
+              "alike.",
+              {.min = 0, .max = 1})
+          .rule([](const TaskOptions& o, const CheckedSection& section) {
+            if (!o.class_weights.empty() && o.balance_classes > 0)
+              section.fail("balance_classes", "makes the factors that class_weights gives; remove one of the two");
+          });
   static const auto many_labels = fields_of("multi_label", "Any number of classes for each sample.");
   static const auto regression_fields = fields_of("regression", "Numbers for each sample; mean squared error.", false);
   static const auto masked = fields_of("masked_lm", "The tokens behind a mask, each a class of the vocabulary.");

@@ -16,6 +16,9 @@ struct TaskOptions {
   double label_smoothing = 0;
   std::int64_t topk = 5;                   ///< classification: the k of top-k accuracy, of more classes than k
   std::vector<double> class_weights = {};  ///< classification: the loss's factor of each class; empty: 1
+  /// Classification: the factor of a class with n training samples is in proportion to n^(-balance_classes), and the
+  /// mean of all samples' factors is 1.
+  double balance_classes = 0;
 };
 
 /// Each sample [B], or each token [B, T], has one class: int64, or -100 for one that does not count. Cross-entropy of

@@ -38,6 +38,7 @@ struct AllTables {
           if (field.key == each->choice_key) field.rules.choices.push_back(each->choice);
       }
       if (table.section == optim::optimizer_fields().section) tables.push_back(&optim::group_fields());
+      if (table.section == train::data_fields().section) tables.push_back(&train::mix_fields());
     }
     for (const auto& file : list_plugins()) {
       try {

@@ -13,7 +13,7 @@
 #define TRIREME_COMPILER "g++ " TRIREME_DETAIL_VERSION_TEXT(__GNUC__)
 #endif
 /// Increased with every change to the headers that plugins see; scripts/check_plugin_abi.py notices a change.
-#define TRIREME_ABI "38"
+#define TRIREME_ABI "39"
 
 /// Can be overridden on the command line to build a plugin that claims another version (tests do this).
 #ifndef TRIREME_NOTE_TEXT

@@ -11,8 +11,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <map>
+#include <mutex>
 #include <optional>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "core/base/file_descriptor.h"
@@ -76,8 +79,7 @@ void serve(FileDescriptor listening, const std::string& text, int others) {
     if (ready <= 0) return;
     const FileDescriptor other(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
     if (other.get() < 0 || !same_user(other)) continue;
-    // The last rank may ask for another text of this name as soon as it has received this one.
-    if (--others == 0) listening = FileDescriptor();
+    --others;
     const std::uint64_t size = text.size();
     if (send_all(other, &size, sizeof size)) send_all(other, text.data(), text.size());
   }
@@ -101,12 +103,21 @@ std::optional<std::string> read_key(const std::string& name, std::chrono::millis
   return std::nullopt;
 }
 
+/// How often this rank has asked for the name before: texts of one name may differ, and a rank may be late.
+int times_asked(const LaunchInfo& info, const std::string& name) {
+  static std::mutex mutex;
+  static std::map<std::tuple<std::string, int, std::string>, int> times;
+  const std::lock_guard lock(mutex);
+  return times[{info.job, info.rank, name}]++;
+}
+
 }  // namespace
 
 std::string share_on_host(const LaunchInfo& info, const std::string& name, const std::function<std::string()>& make,
                           std::chrono::milliseconds patience) {
   if (info.job.empty() || info.local_size == 1) return make();
-  const auto key = fmt::format("trireme/{}/{}/{:x}", geteuid(), info.job, std::hash<std::string>()(name));
+  const auto key = fmt::format("trireme/{}/{}/{:x}/{}", geteuid(), info.job, std::hash<std::string>()(name),
+                               times_asked(info, name));
   if (info.local_rank != 0) {
     auto text = read_key(key, patience);
     return text ? *std::move(text) : make();

@@ -4,6 +4,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -42,6 +43,9 @@ struct DataSpec {
   std::optional<TokenIds> tokens{};        ///< of the tokenizer that reads the data; unset: none does
   std::int64_t longest = 0;                ///< tokens of the longest sample, as it is padded; 0: unknown
   std::string longest_key{};               ///< "data.max_tokens": the key that makes samples shorter
+  /// Reads the class of each sample of a training's epoch, -100 where it does not count; empty where samples have no
+  /// class. Unset: there is no training split.
+  std::function<std::vector<std::int64_t>()> classes_of_training{};
 
   /// Null when there is no such tensor.
   [[nodiscard]] const SampleTensor* input(std::string_view name) const;

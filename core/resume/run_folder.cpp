@@ -311,6 +311,7 @@ static RunConfig from_anywhere(const RunSetup& setup) {
   if (config.lora) config::make_paths_absolute(lora_fields(), &*config.lora);
   const auto own = [](auto& factory) { config::make_paths_absolute(factory.fields(), factory.options()); };
   own(config.data.source);
+  for (auto& part : config.data.mix) own(part.source);
   own(config.optimizer.method);
   own(config.schedule.curve);
   config::make_paths_absolute(parallel_fields(), &config.parallel);

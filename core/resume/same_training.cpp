@@ -107,12 +107,15 @@ void compare(const Section& section, const config::Table* now, const config::Tab
         .push_back(fmt::format("{}.{} = {} (it was {})", section.name, key, current.empty() ? "unset" : current,
                                there.empty() ? "unset" : there));
   }
-  const auto groups_of = [](const config::Table* table) {
-    config::Table groups;
-    if (table != nullptr) groups.arrays = table->arrays;
-    return config::print_table(groups);
+  // What [[data.mix]] reads is compared by its digest.
+  const auto repeated = [](const config::Table* table, const std::string& name) {
+    config::Table of;
+    if (table != nullptr && table->arrays.contains(name)) of.arrays = {{name, table->arrays.at(name)}};
+    return config::print_table(of);
   };
-  if (groups_of(now) != groups_of(before)) out.reported.push_back(fmt::format("[[{}.group]]", section.name));
+  for (const auto* name : {"group", "mix"})
+    if (repeated(now, name) != repeated(before, name))
+      out.reported.push_back(fmt::format("[[{}.{}]]", section.name, name));
 }
 
 /// Compares two resolved configurations: the run's own and the one in a checkpoint.

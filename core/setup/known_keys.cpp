@@ -43,8 +43,9 @@ void check_sections(const Table& root, const FieldTables& all) {
                                       owner.empty() ? std::string() : fmt::format("; it belongs in [{}]", owner))));
   }
   for (const auto& [name, array] : root.arrays)
-    throw ConfigError(fmt::format("{}: [[{}]] is not a section that repeats; {}", array.front().origin.text(), name,
-                                  is_section(name) ? fmt::format("write [{}]", name) : "only [[optimizer.group]] is"));
+    throw ConfigError(fmt::format(
+        "{}: [[{}]] is not a section that repeats; {}", array.front().origin.text(), name,
+        is_section(name) ? fmt::format("write [{}]", name) : "only [[data.mix]] and [[optimizer.group]] are"));
   // Reports the first unknown section in the order of the file.
   const Table* unknown = nullptr;
   for (const auto& [name, section] : root.tables)

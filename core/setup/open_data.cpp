@@ -9,6 +9,7 @@
 #include "core/base/text.h"
 #include "core/data/class_names.h"
 #include "core/data/dataset_wrapper.h"
+#include "core/data/mixture.h"
 #include "core/data/relabel.h"
 
 namespace trireme::train {
@@ -43,15 +44,58 @@ std::string numbered(const std::vector<std::string>& classes) {
   return text::first_few(out);
 }
 
-data::OpenContext context_of(const RunConfig& config, const LoadedWeights& weights, const LaunchInfo& launch,
-                             const Log& log) {
+data::OpenContext context_of(const RunConfig& config, const LoadedWeights& weights, const config::Table* section,
+                             const LaunchInfo& launch, const Log& log) {
   return {.seed = static_cast<std::uint64_t>(config.run.seed),
           .skip_bad_samples = config.data.on_bad_sample == "skip",
           .shard_data = config.data.shard_data,
           .weights = weights.path,
-          .section = config.root.table("data"),
+          .section = section,
           .launch = launch,
           .log = log};
+}
+
+/// @throws ConfigError for keys that rule out a mixture
+void check_mixture(const RunConfig& config) {
+  const bool mixes = !config.data.mix.empty();
+  if (!mixes && config.data.balance_classes == 0) return;
+  const auto* by = mixes ? "[[data.mix]]" : "data.balance_classes";
+  if (config.data.shard_data)
+    config::fail(
+        config.root.table("data"), "shard_data",
+        fmt::format("needs samples with numbers of their own, but {} draws them anew in each epoch; remove one "
+                    "of the two",
+                    by));
+  if (!config.train.shuffle)
+    config::fail(config.root.table("train"), "shuffle",
+                 fmt::format("is false, but {} draws the samples at random; remove one of the two", by));
+}
+
+/// Opens all sources of the data, of which a training draws mixtures.
+data::Datasets open_sources(RunConfig& config, const LoadedWeights& weights, const LaunchInfo& launch, const Log& log,
+                            bool trains) {
+  check_mixture(config);
+  const auto* section = config.root.table("data");
+  const data::Shuffle shuffle{.seed = static_cast<std::uint64_t>(config.run.seed),
+                              .global_batch = config.train.global_batch};
+  std::vector<data::Datasets> sources;
+  std::vector<double> shares;
+  const auto add = [&](data::DatasetFactory& source, const config::Table* written, double weight) {
+    auto opened = data::open(source, context_of(config, weights, written, launch, log));
+    if (trains && config.data.balance_classes > 0) {
+      const auto classes = data::classes_of_samples(*opened.train);
+      if (classes.empty())
+        config::fail(
+            section, "balance_classes",
+            fmt::format("needs one class for each sample, which {} does not have; remove it", opened.info.source));
+      opened.train = data::balanced(opened.train, classes, config.data.balance_classes, shuffle.seed);
+    }
+    sources.push_back(std::move(opened));
+    shares.push_back(weight);
+  };
+  add(config.data.source, section, config.data.weight);
+  for (auto& part : config.data.mix) add(part.source, &part.written, part.weight);
+  return sources.size() == 1 ? std::move(sources.front()) : data::mixed(std::move(sources), shares, shuffle);
 }
 
 /// With "LABEL_0" where that is the name. @throws CheckpointError when the weights name none
@@ -114,8 +158,10 @@ data::Datasets open_data(RunConfig& config, const LoadedWeights& weights, const 
                          const LaunchInfo& launch, const Log& log, bool trains) {
   require_data(config);
   const memory::OfHost images_in_memory;  // a rank with a GPU does not hold them there
-  auto data = data::open(config.data.source, context_of(config, weights, launch, log));
-  return numbered_as(config_of_classes(weights, head_prefix).labels(), std::move(data), weights.path, trains, log);
+  auto data = numbered_as(config_of_classes(weights, head_prefix).labels(),
+                          open_sources(config, weights, launch, log, trains), weights.path, trains, log);
+  data.info.spec.classes_of_training = [train = data.train] { return data::classes_of_samples(*train); };
+  return data;
 }
 
 OpenedFiles open_files(RunConfig& config, const LoadedWeights& weights, const std::string& head_prefix,
@@ -123,7 +169,8 @@ OpenedFiles open_files(RunConfig& config, const LoadedWeights& weights, const st
   require_data(config);
   config.data.on_bad_sample = "skip";
   OpenedFiles out{.data = {},
-                  .samples = data::open_files(config.data.source, context_of(config, weights, launch, log), inputs)};
+                  .samples = data::open_files(
+                      config.data.source, context_of(config, weights, config.root.table("data"), launch, log), inputs)};
   out.data.train = out.data.validation = out.samples.data;
   auto& info = out.data.info;
   info.source = config.data.name;

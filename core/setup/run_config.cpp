@@ -45,7 +45,22 @@ class Reader {
     auto out = common_keys<T>(parts.common, fields, factories.names());
     out.*chosen = factories.at(out.name);
     check_known_keys(section, fields, (out.*chosen).fields(), all_);
-    config::read_own(parts.own, (out.*chosen).fields(), own_of(fields.section), (out.*chosen).options());
+    config::read_own(parts.own, (out.*chosen).fields(), own_of(section.path), (out.*chosen).options());
+    return out;
+  }
+
+  DataSection data_section() const {
+    auto section = section_of(root_, "data");
+    const auto parts = take_repeated(section, "mix", "further data");
+    auto out = open_section(section, data_fields(), kinds_.datasets, &DataSection::source);
+    if (parts.empty() && out.weight != DataSection{}.weight)
+      fail(&section, "weight", "has no effect without [[data.mix]]; remove it");
+    for (auto part : parts) {
+      part.path = section.path;
+      part.entries.try_emplace("name", config::Entry{.value = out.name, .origin = part.origin});
+      out.mix.push_back(open_section(part, mix_fields(), kinds_.datasets, &MixSection::source));
+      out.mix.back().written = std::move(part);
+    }
     return out;
   }
 
@@ -63,15 +78,7 @@ class Reader {
 
   OptimizerSection optimizer_section() const {
     auto section = section_of(root_, "optimizer");
-    if (const auto* single = section.table("group"))
-      throw ConfigError(fmt::format(
-          "{}: [optimizer.group] may be repeated, so it has two brackets: [[optimizer.group]]", single->origin.text()));
-    for (const auto& [name, array] : section.arrays)
-      if (name != "group")
-        throw ConfigError(fmt::format("{}: no section [[optimizer.{}]]; groups of parameters are [[optimizer.group]]",
-                                      array.front().origin.text(), name));
-    const auto groups = std::exchange(section.arrays["group"], {});
-    section.arrays.erase("group");
+    const auto groups = take_repeated(section, "group", "groups of parameters");
     auto out = open_section(section, optimizer_section_fields(), kinds_.optimizers, &OptimizerSection::method);
     for (const auto& group : groups) out.groups.push_back(config::read(&group, optim::group_fields()));
     if (const auto problem = optim::problem_of_no_decay(out); !problem.empty()) fail(&section, "no_decay", problem);
@@ -97,6 +104,21 @@ class Reader {
   }
 
  private:
+  /// Takes its only subsections that may be repeated, [[section.name]], out of a section. `what` they are, for
+  /// messages.
+  static std::vector<Table> take_repeated(Table& section, const std::string& name, const char* what) {
+    if (const auto* single = section.table(name))
+      throw ConfigError(fmt::format("{0}: [{1}.{2}] may be repeated, so it has two brackets: [[{1}.{2}]]",
+                                    single->origin.text(), section.path, name));
+    for (const auto& [other, array] : section.arrays)
+      if (other != name)
+        throw ConfigError(fmt::format("{}: no section [[{}.{}]]; {} are [[{}.{}]]", array.front().origin.text(),
+                                      section.path, other, what, section.path, name));
+    auto out = std::exchange(section.arrays[name], {});
+    section.arrays.clear();
+    return out;
+  }
+
   /// Reads the keys that a section has for all kinds; `names` are the values that its `name` can have.
   template <class T>
   static T common_keys(const Table& section, const FieldTable& fields, const std::vector<std::string>& names) {
@@ -179,7 +201,7 @@ RunConfig from_table(Table root, Kinds kinds) {
 
 void require_data(RunConfig& config) {
   if (config.data.source) return;
-  config.data = Reader(config).open_section(data_fields(), config.kinds.datasets, &DataSection::source);
+  config.data = Reader(config).data_section();
 }
 
 TaskKind select_task(const RunConfig& config, const std::string& name) {
@@ -206,6 +228,8 @@ std::string print(const RunConfig& config, const TaskKind* task, const std::stri
          (model_rows.empty() ? as_written(config.model_keys) : model_rows);
   if (config.lora) out += "\n" + config::print_section(lora_fields(), &*config.lora);
   out += "\n" + config::print_section(data_fields(), &config.data) + rows_of(config.data.source);
+  for (const auto& part : config.data.mix)
+    out += "\n" + config::print_section(mix_fields(), &part) + rows_of(part.source);
   out += "\n" + config::print_section(train_section_fields(), &config.train) +
          (task == nullptr ? as_written(config.task_keys) : rows_of(task->make));
   out += "\n" + config::print_section(optimizer_section_fields(), &config.optimizer) + rows_of(config.optimizer.method);

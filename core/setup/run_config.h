@@ -69,10 +69,21 @@ struct LoraSection : nn::LoraOptions {
   std::set<std::string> loaded{};  // the model's parameters that the adapters of `weights` hold; exports have them too
 };
 
+/// [[data.mix]]: further data, whose training samples are mixed with those of [data] (core/data/mixture.h).
+struct MixSection {
+  std::string name{};  // "": that of [data]
+  double weight = 1;
+  data::DatasetFactory source{};
+  config::Table written{};  // for messages
+};
+
 /// The keys that [data] has for all data sets.
 struct DataSection : data::LoadingOptions {
   std::string name = "image_folder";
+  double weight = 1;              // of its own training samples
+  double balance_classes = 0;     // 0 to 1, of the training samples of each source
   data::DatasetFactory source{};  // of this name, with its own options; empty: the file has no [data]
+  std::vector<MixSection> mix{};
 };
 
 inline constexpr const char* kOomStop = "stop";
@@ -118,6 +129,7 @@ const Fields<CommSection>& comm_fields();
 const Fields<ModelSection>& model_fields();
 const Fields<LoraSection>& lora_fields();
 const Fields<DataSection>& data_fields();
+const Fields<MixSection>& mix_fields();
 const Fields<TrainSection>& train_section_fields();
 const Fields<OptimizerSection>& optimizer_section_fields();
 const Fields<ScheduleSection>& schedule_section_fields();

@@ -208,7 +208,30 @@ const Fields<DataSection>& data_fields() {
   static const auto table =
       Fields<O>("data", "The data set. The other keys of this section are options of the one that name selects.")
           .add("name", &O::name, "The kind of data set.")
-          .add_all(data::loading_fields());
+          .add_all(data::loading_fields())
+          .add("balance_classes", &O::balance_classes,
+               "How far the classes are evened out in each epoch of training: a class with n samples has a part in "
+               "proportion to n^(1 - balance_classes). 0: as in the data; 1: the same for all classes.",
+               {.min = 0, .max = 1})
+          .add("weight", &O::weight,
+               "How many of an epoch's training samples are of this source, relative to the weights of [[data.mix]].",
+               {.max = 1e9, .above = 0});
+  return table;
+}
+
+const Fields<MixSection>& mix_fields() {
+  using O = MixSection;
+  static const auto table =
+      Fields<O>(
+          "data.mix",
+          "Further data, with the keys of its kind. An epoch has as many training samples as all sources together, "
+          "of each source in proportion to its weight; validation and test samples are those of all sources. The "
+          "section may be repeated.")
+          .repeated()
+          .add("name", &O::name, "The kind of data set. Unset: that of [data].")
+          .add("weight", &O::weight,
+               "How many of an epoch's training samples are of this source, relative to the others.",
+               {.max = 1e9, .above = 0});
   return table;
 }
 

@@ -19,7 +19,7 @@ Fields<T>& add_table_fields(Fields<T>& rows, const std::string& samples) {
   return add_target_fields(rows);
 }
 
-/// The table of each split. With validation_share there is none of the validation split, else there must be one.
+/// The table of each split. With HeldOutOptions there is none of the validation split, else there must be one.
 /// `more_endings`: of a table's name in the folder data.path, besides those of the formats.
 /// @throws ConfigError, DataError
 std::map<data::Split, std::string> split_tables(const TableOptions& options, const std::string& samples,

@@ -100,7 +100,7 @@ data::Datasets open_chat(ChatOptions& options, const data::OpenContext& context)
     take_longest(*chats->tokens, options.pad_multiple, out.info.spec);
     std::vector<std::int64_t> rows(static_cast<std::size_t>(count));
     std::iota(rows.begin(), rows.end(), 0);
-    if (split == data::Split::train && options.validation_share) {
+    if (split == data::Split::train && options.taken_by() != nullptr) {
       auto held = hold_out_as(
           options, count, [](std::int64_t) { return 0; },
           {file, "conversations", out.info.spec.targets.front(), {}, context.log}, out.info.digest);

@@ -79,7 +79,7 @@ data::Datasets open_text_classification(TextClassificationOptions& options, cons
   spec.classes = static_cast<std::int64_t>(classes.size());
   spec.class_names = classes;
   for (const auto& [split, table] : tables) take_longest(*table.tokens, options.pad_multiple, spec);
-  if (options.validation_share) {
+  if (options.taken_by() != nullptr) {
     auto held = hold_out_as(
         options, train.targets.size(), [&](std::int64_t i) { return train.targets.class_of(i); },
         {train.targets.path(), "texts", spec.targets.front(), classes, context.log}, out.info.digest);

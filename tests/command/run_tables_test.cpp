@@ -36,6 +36,42 @@ TEST(RunTables, LearnLabelsAndNumbers) {
   }
 }
 
+// Two sources and even classes give the same numbers on one rank and on two, and a resumed run goes on with them.
+TEST(RunTables, AreMixedAndBalanced) {
+  const RunOnTable run(true, "balance_classes = 1\n");
+  const auto whole = content_of(run.config);
+  const auto mix =
+      "[[data.mix]]\ntrain = \"" + run.table() + "\"\nimage_size = 16\nvalidation_share = 0.3\nflip = true\n";
+  run.folder.write("run.toml", whole + mix);
+  std::string out;
+  const auto scores = same_on_two_ranks(run, 14, {"--set", "train.balance_classes=1"}, &out);
+  ASSERT_TRUE(scores.contains("accuracy")) << scores;
+  EXPECT_NE(out.find(run.table() + " + " + run.table() + ": "), std::string::npos) << out;
+  const auto losses = metrics_of(run.dir(), "step");
+  EXPECT_EQ(run.train(2, {"--set", "train.balance_classes=1", "--set", "train.epochs=1", "--fresh"}).code, 0);
+  EXPECT_EQ(run.train(1, {"--set", "train.balance_classes=1"}).code, 0);
+  EXPECT_NEAR(metrics_of(run.dir(), "step").back()["loss"], losses.back()["loss"], 1e-9);
+  EXPECT_EQ(run_process({TRIREME_COMMAND, "eval", run.dir()}).code, 0);
+  struct Case {
+    std::string more, assignment, message;
+  };
+  for (const auto& [more, assignment, message] : std::vector<Case>{
+           {mix, "data.shard_data=true",
+            "--set data.shard_data=true: needs samples with numbers of their own, but [[data.mix]] draws them anew in "
+            "each epoch; remove one of the two"},
+           {"", "train.shuffle=false",
+            "--set train.shuffle=false: is false, but data.balance_classes draws the samples at random; remove one of "
+            "the two"},
+           {mix + "weight = 3\nimagse = 3\n", "train.epochs=1",
+            ": no key \"imagse\" in [data]; did you mean \"image\"?"},
+           {"", "data.weight=3", "--set data.weight=3: has no effect without [[data.mix]]; remove it"},
+           {mix, "data.numbers=[\"age\"]", "data.balance_classes"},
+           {"[[data.mixed]]\n", "train.epochs=1", "no section [[data.mixed]]; further data are [[data.mix]]"}}) {
+    run.folder.write("run.toml", whole + more);
+    expect_only_refusal(run.train(1, {"--set", assignment, "--fresh"}), 2, message);
+  }
+}
+
 TEST(RunTables, OfImagesAreReadAsAFolder) {
   const RunOnTable run(true, "validation_share = 0.3\n");
   auto text = content_of(run.config);

@@ -68,6 +68,21 @@ TEST(HostShare, one_rank_makes_for_all) {
     }
 }
 
+// A rank that is late, or asks before the first rank does, still gets the text of its own turn.
+TEST(HostShare, texts_of_one_name_come_in_turn) {
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < kRanks; ++rank)
+    ranks.emplace_back([rank] {
+      for (int turn = 0; turn < 4; ++turn) {
+        if (rank == turn) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        const auto text = std::to_string(turn);
+        // A rank that makes its own text may do so: it only must not get another turn's.
+        EXPECT_EQ(share_on_host(rank_of("turns", rank), "a thing", [&] { return text; }), text) << "rank " << rank;
+      }
+    });
+  for (auto& thread : ranks) thread.join();
+}
+
 TEST(HostShare, without_a_job_or_a_first_rank_each_makes_its_own) {
   const auto own = [](int rank) { return std::to_string(rank); };
   EXPECT_EQ(share("", own).made, kRanks);

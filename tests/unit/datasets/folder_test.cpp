@@ -121,7 +121,7 @@ TEST(ImageFolder, TheValidationSplitHasSeveralNames) {
 
 TEST(HeldOut, TakesTheSameShareOfEachClass) {
   const auto label = [](std::int64_t i) { return i < 90 ? 0 : i < 110 ? 1 : i < 112 ? 2 : 3; };  // 90, 20, 2 and 1
-  const auto held = datasets::hold_out(113, label, 0.1, 5);
+  const auto held = datasets::hold_out(113, label, {.validation_share = 0.1, .split_seed = 5});
   std::array<std::int64_t, 4> counts{};
   for (const auto i : held.validation) ++counts[static_cast<std::size_t>(label(i))];
   EXPECT_EQ(counts, (std::array<std::int64_t, 4>{9, 2, 1, 0}));
@@ -130,9 +130,32 @@ TEST(HeldOut, TakesTheSameShareOfEachClass) {
   EXPECT_TRUE(std::is_sorted(held.train.begin(), held.train.end()));
   std::sort(all.begin(), all.end());
   for (std::int64_t i = 0; i < 113; ++i) ASSERT_EQ(all.at(static_cast<std::size_t>(i)), i);
-  EXPECT_EQ(datasets::hold_out(113, label, 0.1, 5).validation, held.validation);
-  EXPECT_NE(datasets::hold_out(113, label, 0.1, 6).validation, held.validation);
-  EXPECT_EQ(datasets::hold_out(113, label, 0.999, 5).train.size(), 4U) << "no class is without a sample to train on";
+  EXPECT_EQ(datasets::hold_out(113, label, {.validation_share = 0.1, .split_seed = 5}).validation, held.validation);
+  EXPECT_NE(datasets::hold_out(113, label, {.validation_share = 0.1, .split_seed = 6}).validation, held.validation);
+  EXPECT_EQ(datasets::hold_out(113, label, {.validation_share = 0.999, .split_seed = 5}).train.size(), 4U)
+      << "no class is without a sample to train on";
+}
+
+TEST(HeldOut, FoldsHoldEachSampleOnce) {
+  const auto label = [](std::int64_t i) { return i < 9 ? 0 : i < 16 ? 1 : i < 19 ? 2 : 3; };  // 9, 7, 3 and 1
+  std::vector<int> in_folds(20);
+  for (std::int64_t fold = 0; fold < 4; ++fold) {
+    const auto held = datasets::hold_out(20, label, {.folds = 4, .fold = fold, .split_seed = 5});
+    std::array<std::int64_t, 4> counts{};
+    for (const auto i : held.validation) {
+      ++counts[static_cast<std::size_t>(label(i))];
+      ++in_folds[static_cast<std::size_t>(i)];
+    }
+    EXPECT_EQ(counts[0], fold < 1 ? 3 : 2) << fold;
+    EXPECT_EQ(counts[1], fold == 0 ? 1 : 2) << fold;
+    EXPECT_EQ(counts[2], fold < 3 ? 1 : 0) << fold;
+    EXPECT_EQ(held.train.size() + held.validation.size(), 20U) << fold;
+  }
+  EXPECT_EQ(in_folds, [] {
+    std::vector<int> once(20, 1);
+    once[19] = 0;  // the only one of its class is always for training
+    return once;
+  }());
 }
 
 TEST(ImageFolder, TakesAValidationSplitFromTheTrainingImages) {
@@ -162,7 +185,7 @@ TEST(ImageFolder, TakesAValidationSplitFromTheTrainingImages) {
   EXPECT_NE(open_set(options, 1, Log(1)).info.digest, sets.info.digest);
   options.validation_share.reset();
   EXPECT_EQ(testing_tools::message_of<ConfigError>([&] { open_set(options, 1, Log(1)); }),
-            "data.split_seed = 4: has no effect without validation_share; remove it, or set that");
+            "data.split_seed = 4: has no effect without validation_share or folds; remove it, or set one of them");
   put(folder, "validation/a/x.png", 1);
   put(folder, "validation/b/x.png", 1);
   options.validation_share = 0.2;

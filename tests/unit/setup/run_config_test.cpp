@@ -139,6 +139,22 @@ TEST(RunConfig, PrintedFileLoadsAsTheSame) {
   }
 }
 
+TEST(RunConfig, ReadsFurtherData) {
+  const auto config = parse(
+      "[data]\nname = 'leaves'\nweight = 3\n[[data.mix]]\nimages = 30\n[[data.mix]]\nname = 'image_folder'\n"
+      "path = '/x'\nweight = 2\n");
+  for (const auto& of : {config, parse(print(config, nullptr, "", ""))}) {
+    EXPECT_EQ(of.data.weight, 3);
+    ASSERT_EQ(of.data.mix.size(), 2U);
+    const auto &leaves = of.data.mix[0], &folder = of.data.mix[1];
+    EXPECT_EQ(leaves.weight, 1);
+    EXPECT_EQ(leaves.source.name(), "leaves");
+    EXPECT_EQ(own(leaves.source, "images"), "30");
+    EXPECT_EQ(folder.weight, 2);
+    EXPECT_EQ(own(folder.source, "path"), "\"/x\"");
+  }
+}
+
 TEST(RunConfig, ReadsGroupsOfParameters) {
   const std::string text = "[data]\nname = 'leaves'\n[optimizer]\nlr = 0.5\n";
   const std::string groups =

@@ -13,6 +13,7 @@
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <tuple>
 #include <utility>
 
 #include "core/base/error.h"
@@ -68,6 +69,25 @@ TEST(Tasks, ClassificationOfSamples) {
   EXPECT_EQ(task->outputs(), 4);
   EXPECT_EQ(classification(options_for(at::kLong, {}, 6))->metrics().at(1).label, "top-5");
   EXPECT_EQ(classification(options_for(at::kLong, {}, 5))->metrics().at(1).label, "F1") << "top-5 would be 100 %";
+}
+
+TEST(Tasks, ClassesAreBalancedByTheTrainingSamples) {
+  auto options = options_for(at::kLong, {}, 3);
+  options.data.classes_of_training = [] { return std::vector<std::int64_t>{0, 0, -100, 0, 0, 1}; };
+  const auto logits = reals({3.0, 1, 0, 0, 1, 2, 1, 1, 0}, {3, 3});
+  const auto batch = batch_of(integers({0, 1, 2}, {3}));
+  // 4 samples of class 0, 1 of class 1 and none of class 2, which counts as one.
+  for (const auto& [balance, first, others] : {std::tuple{1.0, 5 / 8.0, 5 / 2.0}, {0.5, 5 / 6.0, 5 / 3.0}}) {
+    options.balance_classes = balance;
+    const auto task = classification(options);
+    const auto weights = reals({first, others, others}, {3});
+    EXPECT_DOUBLE_EQ(task->weight(batch).item<double>(), weights.sum().item<double>());
+    EXPECT_DOUBLE_EQ(
+        task->loss({logits}, batch, {}).item<double>(),
+        at::cross_entropy_loss(logits, batch.targets[nn::kLabels], weights, at::Reduction::Sum).item<double>());
+  }
+  options.data.classes_of_training = [] { return std::vector<std::int64_t>(); };
+  EXPECT_THROW(static_cast<void>(classification(options)), ConfigError);
 }
 
 TEST(Tasks, ClassificationOfTokensCountsThoseThatHaveALabel) {
