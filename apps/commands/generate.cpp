@@ -121,6 +121,11 @@ train::Texts ends_of(const GenerateCommand& command, const train::RunSetup& setu
 /// The texts to continue. @throws ConfigError
 std::vector<std::string> prompts_of(const GenerateCommand& command) {
   if (command.prompts.empty()) return {command.prompt};
+  if (command.prompts.ends_with(".jsonl"))
+    throw ConfigError(
+        fmt::format("--prompts {}: conversations are continued with --chat; without it, name a .txt file, "
+                    "each line of which is continued as it is",
+                    command.prompts));
   std::ifstream file(command.prompts);
   std::vector<std::string> prompts;
   for (std::string line; std::getline(file, line);) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -80,8 +81,16 @@ std::optional<ColumnPlaces> places_of(const RowFields& names, const std::vector<
                      std::all_of(columns.begin(), columns.end(),
                                  [&](const auto& column) { return !column.optional || is_absent(column); });
   ColumnPlaces places;
-  for (const auto& column : columns)
-    if (!lacks || !column.optional) places.push_back(column_place(names, column, in));
+  std::map<std::size_t, std::string> keys;  // by place
+  for (const auto& column : columns) {
+    if (lacks && column.optional) continue;
+    places.push_back(column_place(names, column, in));
+    const auto [before, is_new] = keys.try_emplace(places.back(), column.key);
+    if (!is_new)
+      fail_at_line(in.path(), in.number(),
+                   fmt::format("data.{} and data.{} name the same column, \"{}\"; name another one in one of them",
+                               before->second, column.key, names[places.back()]));
+  }
   return lacks ? std::nullopt : std::optional(places);
 }
 

@@ -79,6 +79,10 @@ data::Datasets open_chat(ChatOptions& options, const data::OpenContext& context)
                           .loss_tokens = options.loss == "all" ? LossTokens::all : LossTokens::answers,
                           .max_tokens = options.max_tokens};
   const auto& special = tokenizer->special();
+  if (!special.end)
+    context.log.note(
+        "data: the tokenizer has no end token, so that answers do not end by themselves when they are "
+        "generated");
   const ConversationOptions how{.padding = special.padding.value_or(special.end.value_or(0)),
                                 .pad_multiple = options.pad_multiple,
                                 .length_buckets = options.length_buckets,

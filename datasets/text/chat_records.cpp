@@ -117,7 +117,7 @@ Conversation conversation_to_continue(const ordered_json& record) {
   auto out = around_messages(record);
   const auto& list = one_of(record, {"messages", "prompt", "conversations"}, "\"messages\"");
   if (list.is_string())
-    throw DataError("\"prompt\" is a text, to be continued as it is; without --chat, each line of a file is one");
+    throw DataError("\"prompt\" is a text, to be continued as it is; without --chat, each line of a .txt file is one");
   out.messages = messages_of(list);
   if (out.messages.size() > 1 && text_of(out.messages.back(), "role") == kAssistant)
     out.messages.erase(out.messages.size() - 1);

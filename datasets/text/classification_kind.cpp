@@ -63,12 +63,23 @@ Preparation prepare(TextClassificationOptions& options, const data::OpenContext&
   return out;
 }
 
+/// Says of how many texts the end may be missing.
+void report_cut(const TokenFile& tokens, const std::string& path, std::int64_t max_tokens, const Log& log) {
+  std::int64_t full = 0;
+  for (std::int64_t i = 0; i < tokens.sequences(); ++i) full += tokens.length(i) == max_tokens ? 1 : 0;
+  if (full > 0)
+    log.note("data: {}: {} of {} texts have data.max_tokens = {} tokens or more; longer ones lose their end", path,
+             text::thousands(full), text::thousands(tokens.sequences()), max_tokens);
+}
+
 data::Datasets open_text_classification(TextClassificationOptions& options, const data::OpenContext& context) {
   refuse_skipping(context);
   const auto [tokens, how, prepared] = prepare(options, context);
   std::map<data::Split, TokenisedTable> tables;
-  for (const auto& [split, file] : split_tables(options, "texts", context))
+  for (const auto& [split, file] : split_tables(options, "texts", context)) {
     tables.emplace(split, tokenise_table(file, options, split == data::Split::test, tokens, context));
+    report_cut(*tables.at(split).tokens, file, options.max_tokens, context.log);
+  }
   const auto classes = number_targets(tables, context.log);
   const auto& train = tables.at(data::Split::train);
   data::Datasets out;

@@ -124,6 +124,11 @@ TEST(Generate, SaysWhatItCannotDo) {
            {{mere, "--prompts", mere + "/none"},
             2,
             "--prompts " + mere + "/none: cannot be read; name a file with a text to continue in each line"},
+           {{mere, "--prompts", "chats.jsonl"},
+            2,
+            "--prompts chats.jsonl: conversations are continued with --chat; without it, name a .txt file, each line "
+            "of "
+            "which is continued as it is"},
            {{mere, "--prompts", run.folder.write("gap.txt", "ab\n\nc\n")},
             2,
             "gap.txt:2: the text to continue is empty; give at least one character, or remove the line"},

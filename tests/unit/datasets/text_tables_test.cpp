@@ -117,8 +117,9 @@ TEST_F(TextTables, AFolderHasSplitsByTheirUsualNames) {
 }
 
 TEST_F(TextTables, ErrorsNameFileAndLine) {
-  TextClassificationOptions pair, other;
+  TextClassificationOptions pair, other, twice;
   pair.text_pair = "secnd";
+  twice.text = "label";
   other.text = "phrase";
   const struct {
     std::string ending, text, message;
@@ -147,6 +148,8 @@ TEST_F(TextTables, ErrorsNameFileAndLine) {
        pair},
       {".jsonl", "{\"text\":\"a\",\"label\":0}\n",
        "train.jsonl:1: there is no column \"phrase\", which data.text names (the columns: label, text)", other},
+      {".tsv", "sentence\tlabel\na\t0\n",
+       "train.tsv:1: data.text and data.label name the same column, \"label\"; name another one in one of them", twice},
       {".tsv", "sentence\tlabel\na\t0\nb c\n", "train.tsv:3: 1 field, but the first row names 2 (sentence, label)"},
       {".csv", "sentence,label\n\"a\nb\",0\nc,d,1\n",
        "train.csv:4: 3 fields, but the first row names 2 (sentence, label)"},
