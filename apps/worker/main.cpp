@@ -13,6 +13,7 @@
 #include "apps/report.h"
 #include "apps/worker/ranks.h"
 #include "core/base/error.h"
+#include "core/base/mapped_bytes.h"
 
 namespace trireme::apps {
 namespace {
@@ -70,6 +71,7 @@ int main(int argc, char** argv) {
   using namespace trireme::apps;
   keep_standard_streams();
   std::set_terminate(on_terminate);
+  trireme::say_shortened_files();
   signal(SIGXFSZ, SIG_IGN);  // a file size limit makes the write fail, which is reported like a full disk
   quieten_libtorch();
   allow_open_files();

@@ -12,8 +12,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <type_traits>
 #include <utility>
 
+#include "core/base/error.h"
 #include "core/base/file_descriptor.h"
 
 namespace trireme {
@@ -48,6 +50,15 @@ struct MappedBytes {
   std::string_view view{};
 };
 
+/// For main(): a mapped file that becomes shorter while it is read ends the process with a line that names it, and with
+/// the exit code of its kind, instead of SIGBUS.
+void say_shortened_files();
+
+namespace detail {
+/// Keeps the mapping, under the file's name. `code`: of the process, when the file becomes shorter.
+std::shared_ptr<const void> named(Mapping mapping, const std::string& path, ExitCode code);
+}  // namespace detail
+
 /// Maps a regular file; an empty one has no bytes. @throws Problem, which names the file and the reason
 template <class Problem>
 MappedBytes map_file(const std::string& path) {
@@ -56,7 +67,8 @@ MappedBytes map_file(const std::string& path) {
   auto mapped = map_memory(file.get(), size, PROT_READ, MAP_PRIVATE);
   if (!mapped) throw Problem(fmt::format("{}: cannot be mapped into memory: {}", path, std::strerror(errno)));
   const auto* bytes = static_cast<const char*>(mapped.get());
-  return {std::move(mapped), {bytes, size}};
+  constexpr auto kCode = std::is_base_of_v<CheckpointError, Problem> ? ExitCode::checkpoint : ExitCode::data;
+  return {detail::named(std::move(mapped), path, kCode), {bytes, size}};
 }
 
 }  // namespace trireme
