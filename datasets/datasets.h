@@ -84,6 +84,8 @@ struct TarShardOptions : DecodedImageOptions {
   std::string train = "", validation = "", test = "";  ///< patterns (shard_pattern.h); test may be empty
   std::vector<std::string> classes{};                  ///< names; empty: those of classes.txt, else numbers
   std::int64_t shuffle_buffer = 1000;                  ///< samples
+  std::optional<double> shard_cache_gb{};              ///< ShardCacheOptions::most_gb
+  bool runs_commands = true;                           ///< no key: ShardCacheOptions::runs_commands
 };
 /// Tar archives in WebDataset's convention (tar_index.h).
 data::DatasetFactory tar_shards(TarShardOptions options = {});
@@ -145,6 +147,7 @@ struct ChatOptions : SplitOptions, HeldOutOptions {
 /// Conversations, of whose tokens only the answers are learned (conversations.h).
 data::DatasetFactory chat(ChatOptions options = {});
 
-Registry<data::DatasetFactory> all_datasets();
+/// `runs_commands`: whether shards are fetched by their commands (TarShardOptions).
+Registry<data::DatasetFactory> all_datasets(bool runs_commands = true);
 
 }  // namespace trireme::datasets

@@ -26,6 +26,9 @@ struct ShardPattern {
 };
 
 [[noreturn]] void refuse_pattern(const ShardPattern& pattern, const std::string& what) {
+  if (is_command(pattern.text))
+    throw DataError(fmt::format("{}: {}; write {}COMMAND train-{{0000..0146}}{}", pattern.text, what, kCommandPrefix,
+                                pattern.endings.front()));
   throw DataError(fmt::format("{}: {}; write train-{{0000..0146}}{}, train-*{}, or a folder", pattern.text, what,
                               pattern.endings.front(), pattern.endings.front()));
 }
@@ -44,8 +47,19 @@ std::vector<std::string> alternatives(const std::string& braces, const ShardPatt
   return out;
 }
 
+/// Where the first braces to expand begin. In a command, others are the shell's.
+std::size_t find_braces(const std::string& text) {
+  auto open = text.find('{');
+  while (is_command(text) && open != text.npos) {
+    const auto inner = text.substr(open, text.find('}', open) - open);
+    if (text[open - 1] != '$' && (inner.find("..") != inner.npos || inner.find(',') != inner.npos)) break;
+    open = text.find('{', open + 1);
+  }
+  return open;
+}
+
 void expand_braces(const std::string& text, const ShardPattern& pattern, std::vector<std::string>& out) {
-  const auto open = text.find('{');
+  const auto open = find_braces(text);
   if (open == text.npos) {
     out.push_back(text);
     if (static_cast<std::int64_t>(out.size()) > kMostShards)
@@ -81,13 +95,17 @@ std::vector<std::string> expand_shards(const std::string& pattern, const std::ve
   const ShardPattern whole{pattern, endings};
   std::error_code error;
   std::vector<std::string> named;
-  if (fs::exists(pattern, error))
+  if (is_command(pattern) && pattern.find('*') != pattern.npos)
+    refuse_pattern(whole, "nobody can list what * matches in a command");
+  if (!is_command(pattern) && fs::exists(pattern, error))
     named = {pattern};
   else
     expand_braces(pattern, whole, named);
   std::vector<std::string> out, missing;
   for (const auto& path : named) {
-    if (fs::is_directory(path, error)) {
+    if (is_command(path)) {
+      out.push_back(path);
+    } else if (fs::is_directory(path, error)) {
       std::vector<std::string> shards;
       for (const auto& entry : folder_entries(path)) {
         const auto file = fs::path(path) / entry.name;

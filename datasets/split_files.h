@@ -10,6 +10,7 @@
 #include "core/base/fields.h"
 #include "core/data/datasets.h"
 #include "datasets/datasets.h"
+#include "datasets/shard_pattern.h"
 
 namespace trireme::datasets {
 
@@ -23,9 +24,12 @@ Fields<T>& add_split_fields(Fields<T>& table, const std::string& files, const st
       .add("test", &O::test, fmt::format("{} of the test split; empty: there is no such split.", each), {.path = true})
       .rule([](const O& o, const CheckedSection& section) {
         for (const auto& [key, value] :
-             {std::pair{"train", &o.train}, {"validation", &o.validation}, {"test", &o.test}})
+             {std::pair{"train", &o.train}, {"validation", &o.validation}, {"test", &o.test}}) {
           if (!o.path.empty() && !value->empty())
             section.fail(key, "conflicts with path, a folder in which the splits are found by their names; remove one");
+          if (is_command(*value))
+            section.fail(key, "is a command, which only name = \"tar_shards\" takes; write its output to a file first");
+        }
         if (o.path.empty() && o.train.empty()) section.fail("train", "is required without path: the data to train on");
       });
 }

@@ -63,8 +63,9 @@ bool is_header(std::string_view block) {
 
 }  // namespace
 
-TarFile::TarFile(std::string path, Access access) : path_(std::move(path)) {
-  auto [file, size] = open_regular<DataError>(path_);
+TarFile::TarFile(const std::string& path, Access access, std::string name)
+    : name_(name.empty() ? path : std::move(name)) {
+  auto [file, size] = open_regular<DataError>(path);
   file_ = std::move(file);
   size_ = static_cast<std::int64_t>(size);
   if (access == Access::files) ::posix_fadvise(file_.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
@@ -75,16 +76,16 @@ void TarFile::read(std::int64_t offset, std::span<char> out) const {
     const auto at = offset + static_cast<std::int64_t>(done);
     const auto got = ::pread(file_.get(), out.data() + done, out.size() - done, at);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) throw DataError(fmt::format("{}: cannot be read at byte {}: {}", path_, at, std::strerror(errno)));
+    if (got < 0) throw DataError(fmt::format("{}: cannot be read at byte {}: {}", name_, at, std::strerror(errno)));
     if (got == 0)
       throw DataError(
-          fmt::format("{}: truncated: the file ends at byte {}; copy or write this archive again", path_, at));
+          fmt::format("{}: truncated: the file ends at byte {}; copy or write this archive again", name_, at));
     done += static_cast<std::size_t>(got);
   }
 }
 
 void TarReader::damaged(const std::string& what) const {
-  throw DataError(fmt::format("{}: {} at byte {}; copy or write this archive again", file_.path(), what, header_));
+  throw DataError(fmt::format("{}: {} at byte {}; copy or write this archive again", file_.name(), what, header_));
 }
 
 std::string_view TarReader::bytes(std::int64_t offset, std::int64_t count) {
@@ -94,7 +95,7 @@ std::string_view TarReader::bytes(std::int64_t offset, std::int64_t count) {
       throw DataError(
           fmt::format("{}: truncated: the file ends at byte {} in the header at byte {}; copy or write "
                       "this archive again",
-                      file_.path(), file_.size(), header_));
+                      file_.name(), file_.size(), header_));
     window_.resize(static_cast<std::size_t>(std::min(std::max(count, kTarWindow), file_.size() - offset)));
     file_.read(offset, window_);
     window_at_ = offset;
@@ -143,7 +144,7 @@ std::optional<TarMember> TarReader::next() {
       throw DataError(
           fmt::format("{}: truncated: {} at byte {} has {} bytes, but the file ends at byte {}; copy or "
                       "write this archive again",
-                      file_.path(), text::printable(name), begin, *size, file_.size()));
+                      file_.name(), text::printable(name), begin, *size, file_.size()));
     next_ = begin + (*size + kTarBlock - 1) / kTarBlock * kTarBlock;
     if (type == 'L' || type == 'x') {
       if (*size > kLargestText) damaged("damaged archive: too long a name in the header");
@@ -161,7 +162,7 @@ std::optional<TarMember> TarReader::next() {
 
 std::string TarReader::text(const TarMember& member) {
   if (member.size > kLargestText)
-    throw DataError(fmt::format("{}: {} at byte {} has {} bytes, too many for a label", file_.path(),
+    throw DataError(fmt::format("{}: {} at byte {} has {} bytes, too many for a label", file_.name(),
                                 text::printable(member.name), member.offset, member.size));
   return std::string(bytes(member.offset, member.size));
 }

@@ -23,16 +23,17 @@ inline constexpr std::int64_t kTarBlock = 512;
 class TarFile {
  public:
   enum class Access { headers, files };
-  /// `access`: what is read; the kernel reads further ahead for files. @throws DataError
-  TarFile(std::string path, Access access);
+  /// `access`: what is read; the kernel reads further ahead for files. `name`: for errors; "": the path.
+  /// @throws DataError
+  TarFile(const std::string& path, Access access, std::string name = "");
 
-  [[nodiscard]] const std::string& path() const { return path_; }
+  [[nodiscard]] const std::string& name() const { return name_; }
   [[nodiscard]] std::int64_t size() const { return size_; }
   /// Fills `out` with the bytes from `offset`. @throws DataError, also when the file ends before
   void read(std::int64_t offset, std::span<char> out) const;
 
  private:
-  std::string path_;
+  std::string name_;
   FileDescriptor file_;
   std::int64_t size_ = 0;
 };

@@ -13,6 +13,7 @@
 #include <type_traits>
 
 #include "core/base/error.h"
+#include "core/base/files/digest.h"
 #include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/base/random.h"
@@ -20,6 +21,7 @@
 #include "datasets/folder_entries.h"
 #include "datasets/index_cache.h"
 #include "datasets/parallel.h"
+#include "datasets/shard_pattern.h"
 #include "datasets/tar_archive.h"
 
 namespace trireme::datasets {
@@ -52,9 +54,7 @@ struct TarSample {
 /// Puts the samples of one archive together.
 class ShardBuilder {
  public:
-  explicit ShardBuilder(const std::string& path) : file_(path, TarFile::Access::headers), reader_(file_) {
-    shard_.path = path;
-  }
+  explicit ShardBuilder(const TarFile& file) : reader_(file) { shard_.path = file.name(); }
 
   TarShard build() {
     while (const auto member = reader_.next())
@@ -137,7 +137,6 @@ class ShardBuilder {
         "adjacent)");
   }
 
-  TarFile file_;
   TarReader reader_;
   TarShard shard_;
   TarSample sample_;
@@ -146,36 +145,67 @@ class ShardBuilder {
 /// Notes the file's size and time of the last change. A file that was changed just now gets no time, so that its index
 /// is not used again.
 void stamp_shard(TarShard& shard) {
+  if (is_command(shard.path)) return;
   const auto stamp = file_stamp(shard.path);
   if (!stamp) return;  // reading the file says why
   shard.file_bytes = stamp->bytes;
-  if (stamp->reliable) shard.modified = stamp->modified_ns;
+  if (stamp->reliable) shard.version = stamp->modified_ns;
 }
 
 std::string index_name(const std::vector<std::string>& paths) {
   std::uint64_t key = 0;
-  for (const auto& path : paths) key = random::mix(key, random::hash(std::filesystem::absolute(path).string()));
+  for (const auto& path : paths)
+    key = random::mix(key, random::hash(is_command(path) ? path : std::filesystem::absolute(path).string()));
   return fmt::format("tar-{:016x}", key);
 }
 
+std::uint32_t crc32_of(const TarFile& file) {
+  std::vector<char> part(std::size_t{1} << 20);
+  std::uint32_t sum = 0;
+  for (std::int64_t at = 0; at < file.size(); at += static_cast<std::int64_t>(part.size())) {
+    part.resize(std::min(part.size(), static_cast<std::size_t>(file.size() - at)));
+    file.read(at, part);
+    sum = crc32(sum, part.data(), part.size());
+  }
+  return sum;
+}
+
+/// Indexes what a command has written.
+TarShard index_fetched(const std::string& command, ShardCache& cache) {
+  const auto file = cache.open(command, TarFile::Access::files);
+  try {
+    auto shard = index_shard(*file);
+    shard.file_bytes = file->size();
+    shard.version = crc32_of(*file);
+    return shard;
+  } catch (const DataError&) {
+    ShardCache::forget(command);  // the next run asks the command again
+    throw;
+  }
+}
+
 /// Reads the shards that have no images yet.
-void read_shards(std::vector<TarShard>& shards) {
+void read_shards(std::vector<TarShard>& shards, ShardCache& cache) {
   std::vector<TarShard*> open;
   for (auto& shard : shards)
     if (shard.images.empty()) open.push_back(&shard);
-  auto read = make_all(open.size(), kIndexThreads, [&](std::size_t i) { return index_shard(open[i]->path); });
-  for (std::size_t i = 0; i < open.size(); ++i) {
-    read[i].file_bytes = open[i]->file_bytes;
-    read[i].modified = open[i]->modified;
-    *open[i] = std::move(read[i]);
-  }
+  auto read = make_all(open.size(), kIndexThreads, [&](std::size_t i) {
+    if (is_command(open[i]->path)) return index_fetched(open[i]->path, cache);
+    auto shard = index_shard({open[i]->path, TarFile::Access::headers});
+    shard.file_bytes = open[i]->file_bytes;
+    shard.version = open[i]->version;
+    return shard;
+  });
+  for (std::size_t i = 0; i < open.size(); ++i) *open[i] = std::move(read[i]);
 }
 
 }  // namespace
 
-TarShard index_shard(const std::string& path) { return ShardBuilder(path).build(); }
+ShardContent content_of(const TarShard& shard) { return {shard.file_bytes, static_cast<std::uint32_t>(shard.version)}; }
 
-std::vector<TarShard> index_shards(const std::vector<std::string>& paths) {
+TarShard index_shard(const TarFile& file) { return ShardBuilder(file).build(); }
+
+std::vector<TarShard> index_shards(const std::vector<std::string>& paths, ShardCache& cache, const Log& log) {
   const auto name = index_name(paths);
   std::map<std::string, TarShard> stored;
   if (const auto cached = read_index(name))
@@ -187,13 +217,19 @@ std::vector<TarShard> index_shards(const std::vector<std::string>& paths) {
     out[i].path = paths[i];
     stamp_shard(out[i]);
     const auto found = stored.find(paths[i]);
-    if (found != stored.end() && out[i].modified != 0 && found->second.modified == out[i].modified &&
-        found->second.file_bytes == out[i].file_bytes)
+    if (found != stored.end() &&
+        (is_command(paths[i]) || (out[i].version != 0 && found->second.version == out[i].version &&
+                                  found->second.file_bytes == out[i].file_bytes)))
       out[i] = std::move(found->second);
     complete = complete && !out[i].images.empty();
   }
   if (complete) return out;
-  read_shards(out);
+  const auto commands = std::count_if(out.begin(), out.end(),
+                                      [](const auto& shard) { return shard.images.empty() && is_command(shard.path); });
+  if (commands > 0)
+    log.note("data: {} {} fetched for the index, which later runs have", text::quantity(commands, "shard"),
+             commands == 1 ? "is" : "are");
+  read_shards(out, cache);
   write_index(name, serialize_shards(out));
   return out;
 }
@@ -204,7 +240,7 @@ std::string serialize_shards(const std::vector<TarShard>& shards) {
   for (const auto& shard : shards) {
     out.add(shard.path);
     for (const auto number :
-         {shard.file_bytes, shard.modified, shard.without_image, static_cast<std::int64_t>(shard.digest)})
+         {shard.file_bytes, shard.version, shard.without_image, static_cast<std::int64_t>(shard.digest)})
       out.add(number);
     out.add({reinterpret_cast<const char*>(shard.images.data()), shard.images.size() * sizeof(TarImage)});
   }
@@ -216,7 +252,7 @@ std::optional<std::vector<TarShard>> parse_shards(const std::string& bytes) try 
   for (Unpacker in(bytes); !in.at_end();) {
     auto& shard = out.emplace_back();
     shard.path = in.text();
-    for (auto* number : {&shard.file_bytes, &shard.modified, &shard.without_image}) *number = in.number();
+    for (auto* number : {&shard.file_bytes, &shard.version, &shard.without_image}) *number = in.number();
     shard.digest = static_cast<std::uint64_t>(in.number());
     const auto images = in.text();
     if (images.empty() || images.size() % sizeof(TarImage) != 0) return std::nullopt;

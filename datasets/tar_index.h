@@ -14,7 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "core/base/log.h"
 #include "datasets/pixel_source.h"
+#include "datasets/shard_cache.h"
 
 namespace trireme::datasets {
 
@@ -26,23 +28,28 @@ struct TarImage {
 };
 
 struct TarShard {
-  std::string path;
-  std::int64_t file_bytes = 0, modified = 0;  ///< size, and time of the last change in ns (0: unknown)
-  std::int64_t without_image = 0;             ///< keys that were passed over
-  std::uint64_t digest = 0;                   ///< of the keys and labels, in order
-  std::vector<TarImage> images;               ///< in the order of the archive; not empty
+  std::string path;             ///< or the command that writes it (shard_pattern.h)
+  std::int64_t file_bytes = 0;  ///< its size
+  std::int64_t version = 0;     ///< of a file the time of the last change in ns (0: unknown), else the content's CRC-32
+  std::int64_t without_image = 0;  ///< keys that were passed over
+  std::uint64_t digest = 0;        ///< of the keys and labels, in order
+  std::vector<TarImage> images;    ///< in the order of the archive; not empty
 };
 
 /// Labels are 0 to kMostClasses - 1.
 inline constexpr std::int64_t kMostClasses = 1'000'000;
 
+/// What its command is known to write.
+ShardContent content_of(const TarShard& shard);
+
 /// Reads the headers and labels of an archive. @throws DataError that names the archive, and the key or the offset: a
 /// damaged or truncated archive, a sample with an image but no label or with two images, an invalid label, no image
-TarShard index_shard(const std::string& path);
+TarShard index_shard(const TarFile& file);
 
-/// The shards of these files, in this order. What the user's cache has for unchanged files is used (index_cache.h); the
-/// others are read by several threads, and the cache is written. @throws DataError
-std::vector<TarShard> index_shards(const std::vector<std::string>& paths);
+/// The shards of these files and commands, in this order. What the user's cache has for unchanged files and for
+/// commands is used (index_cache.h); the others are read by several threads, and the cache is written. `log` learns how
+/// many commands run for that. @throws DataError
+std::vector<TarShard> index_shards(const std::vector<std::string>& paths, ShardCache& cache, const Log& log);
 
 /// Converts shards to bytes and back, for the cache and for the other ranks of a host. nullopt: damaged.
 std::string serialize_shards(const std::vector<TarShard>& shards);
@@ -53,11 +60,15 @@ std::optional<std::vector<TarShard>> parse_shards(const std::string& bytes);
 /// So the sample at position p is among the first p + `buffer` ones of the shards in their order. It is a pure function
 /// of its arguments, and the same for any number of ranks.
 /// @param sizes the number of samples of each shard; sample indices count through the shards in this order
+///
+/// shard_sequence() is the order of the shards.
 std::vector<std::int64_t> shard_order(const std::vector<std::int64_t>& sizes, std::int64_t buffer, std::uint64_t seed,
                                       std::int64_t epoch);
+std::vector<std::int64_t> shard_sequence(std::int64_t shards, std::uint64_t seed, std::int64_t epoch);
 
-/// Reads each image at its offset; a few shards stay open. `buffer`: for shard_order().
-std::shared_ptr<PixelSource> tar_source(std::vector<TarShard> shards, std::int64_t buffer,
-                                        const Decoding& decoding = {});
+/// Reads each image at its offset; a few shards stay open. While a command's shard is read, the next one in the order
+/// of the epoch is fetched. `buffer`: for shard_order().
+std::shared_ptr<PixelSource> tar_source(std::vector<TarShard> shards, std::int64_t buffer, const Decoding& decoding,
+                                        std::shared_ptr<ShardCache> cache);
 
 }  // namespace trireme::datasets

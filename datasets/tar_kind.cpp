@@ -43,9 +43,11 @@ const Fields<TarShardOptions>& tar_fields() {
     rows.add(
             "train", &O::train,
             "The shards of the training split: \"train-{0000..0146}.tar\", \"train-*.tar\", a folder, which stands for "
-            "its *.tar, or one file; required.",
+            "its *.tar, or one file; or a command that writes one to its standard output, \"pipe:aws s3 cp "
+            "s3://bucket/train-{0000..0146}.tar -\"; required.",
             {.path = true})
-        .add("validation", &O::validation, "The shards of the validation split; required.", {.path = true})
+        .add("validation", &O::validation, "The shards of the validation split, as for train; required.",
+             {.path = true})
         .add("test", &O::test, "The shards of the test split; empty: there is no such split.", {.path = true})
         .add("classes", &O::classes,
              "Names of the classes 0, 1, ... Empty: the lines of classes.txt in the folder of the first training "
@@ -54,6 +56,11 @@ const Fields<TarShardOptions>& tar_fields() {
              "Shuffling reads the shards in a random order, one after the other, and takes each sample at random from "
              "this many ones that come next. 1: only the shards' order is random.",
              {.min = 1, .max = kMostSamples});
+    rows.add("shard_cache_gb", &O::shard_cache_gb,
+             "Shards that commands have written, in units of 10^9 bytes, that each machine keeps in "
+             "$XDG_CACHE_HOME/trireme/shards, or else ~/.cache/trireme/shards; those used longest ago are removed and, "
+             "when they are read, fetched again. Unset: as many as leave 5 % of the disk free.",
+             {.above = 0});
     add_image_fields(rows, kTarPixels);
     add_decoding_fields(rows);
     return rows.rule([](const O& o, const CheckedSection& section) {
@@ -62,9 +69,13 @@ const Fields<TarShardOptions>& tar_fields() {
         if (shards.empty() && split != data::Split::test)
           section.fail(data::name_of(split),
                        "is required with name = \"tar_shards\": the shards, such as \"train-{0000..0146}.tar\"");
-        if (shards.find("://") != shards.npos || shards.starts_with("pipe:"))
-          section.fail(data::name_of(split), "names no file: shards are read from a file system; download them first");
+        if (shards.find("://") != shards.npos && !is_command(shards))
+          section.fail(data::name_of(split),
+                       "names no file; write the command that fetches it: \"pipe:curl -sf https://...\"");
       }
+      if (o.shard_cache_gb && !std::any_of(std::begin(data::kSplits), std::end(data::kSplits),
+                                           [&](auto split) { return is_command(shards_of(o, split)); }))
+        section.fail("shard_cache_gb", "has no effect, because no split has a command (\"pipe:...\"); remove it");
     });
   }();
   return table;
@@ -90,9 +101,11 @@ std::vector<std::string> read_classes(const std::filesystem::path& path) {
 std::vector<std::string> classes_of(const TarShardOptions& options, const ShardsBySplit& splits, std::string& source) {
   source = "data.classes";
   if (!options.classes.empty()) return options.classes;
-  const auto path = std::filesystem::path(splits.at(data::Split::train).front().path).parent_path() / kClassesFile;
-  source = path.string();
-  if (auto names = read_classes(path); !names.empty()) return names;
+  if (const auto& first = splits.at(data::Split::train).front().path; !is_command(first)) {
+    const auto path = std::filesystem::path(first).parent_path() / kClassesFile;
+    source = path.string();
+    if (auto names = read_classes(path); !names.empty()) return names;
+  }
   std::int32_t largest = 0;
   for (const auto& [split, shards] : splits)
     for (const auto& shard : shards)
@@ -103,23 +116,26 @@ std::vector<std::string> classes_of(const TarShardOptions& options, const Shards
 }
 
 /// @throws DataError that names the first sample whose label is no class
-void check_tar_labels(const ShardsBySplit& splits, std::size_t classes, const std::string& source) {
+void check_tar_labels(const ShardsBySplit& splits, std::size_t classes, const std::string& source, ShardCache& cache) {
   for (const auto& [split, shards] : splits)
     for (const auto& shard : shards)
       for (const auto& image : shard.images) {
         if (static_cast<std::size_t>(image.label) < classes) continue;
         std::string header(static_cast<std::size_t>(kTarBlock), '\0');
-        TarFile(shard.path, TarFile::Access::headers).read(image.offset - kTarBlock, header);
+        cache.open(shard.path, TarFile::Access::headers, content_of(shard))->read(image.offset - kTarBlock, header);
         throw DataError(fmt::format(
             "{}: {}: the label {} is not 0 to {}: {} has {} names; correct the label or add names", shard.path,
             text::printable(tar_member_name(header).value_or("")), image.label, classes - 1, source, classes));
       }
 }
 
-std::vector<TarShard> open_shards(const std::string& pattern, data::Split split, const data::OpenContext& context) {
-  // One rank of each host makes the index for all.
+std::vector<TarShard> open_shards(const std::string& pattern, data::Split split, ShardCache& cache,
+                                  const data::OpenContext& context) {
+  // One rank of each host makes the index for all. It is the first process to run the commands, also in a check of the
+  // configuration, whose log is silent.
+  const Log log(cache.runs_commands() ? context.launch.local_rank : 1);
   auto shards = parse_shards(comm::share_on_host(context.launch, fmt::format("index {}", pattern), [&] {
-    return serialize_shards(index_shards(expand_shards(pattern)));
+    return serialize_shards(index_shards(expand_shards(pattern), cache, log));
   }));
   TRIREME_CHECK(shards, "the index of {} is damaged", pattern);
   std::int64_t without_image = 0;
@@ -153,18 +169,20 @@ void check_disjoint(const ShardsBySplit& splits) {
 
 data::Datasets open_tar_shards(TarShardOptions& options, const data::OpenContext& context) {
   fill_normalisation(options, context);
+  const auto cache = std::make_shared<ShardCache>(
+      ShardCacheOptions{.most_gb = options.shard_cache_gb, .runs_commands = options.runs_commands});
   ShardsBySplit splits;
   for (const auto split : data::kSplits)
     if (const auto& pattern = shards_of(options, split); !pattern.empty())
-      splits[split] = open_shards(pattern, split, context);
+      splits[split] = open_shards(pattern, split, *cache, context);
   check_disjoint(splits);
   std::string names_from;
   auto classes = classes_of(options, splits, names_from);
-  check_tar_labels(splits, classes.size(), names_from);
+  check_tar_labels(splits, classes.size(), names_from, *cache);
   auto digest = digest_of_shards(splits.at(data::Split::train));
   PixelSources sources;
   for (auto& [split, shards] : splits)
-    sources[split] = tar_source(std::move(shards), options.shuffle_buffer, decoding_of(options));
+    sources[split] = tar_source(std::move(shards), options.shuffle_buffer, decoding_of(options), cache);
   auto out = image_splits(sources, std::move(classes), options, kTarPixels, options.cache_mb, context);
   out.info.source = options.train;
   out.info.digest = std::move(digest);

@@ -9,51 +9,76 @@
 #include "core/base/random.h"
 #include "core/base/text.h"
 #include "datasets/image.h"
+#include "datasets/shard_pattern.h"
 #include "datasets/tar_archive.h"
 #include "datasets/tar_index.h"
 
 namespace trireme::datasets {
 namespace {
 
-/// Keeps the archives open that were used last: opening one for each image would ask a network file system's server.
+/// Keeps the archives open that were used last: opening one for each image would ask a network file system's server,
+/// and one that the cache has removed would be fetched again.
 class OpenShards {
  public:
-  std::shared_ptr<const TarFile> open(const std::string& path) {
+  explicit OpenShards(std::shared_ptr<ShardCache> cache) : cache_(std::move(cache)) {}
+
+  /// While it is read, `next` is fetched; null: there is none.
+  std::shared_ptr<const TarFile> open(const TarShard& shard, const TarShard* next) {
     const std::lock_guard lock(mutex_);
-    auto found = std::find_if(files_.begin(), files_.end(), [&](const auto& file) { return file->path() == path; });
+    auto found = find(shard);
     if (found == files_.end()) {
-      if (files_.size() == kMostOpen) files_.pop_back();
-      found = files_.insert(files_.end(), std::make_shared<const TarFile>(path, TarFile::Access::files));
+      auto file = cache_->open(shard.path, TarFile::Access::files, content_of(shard));
+      if (files_.size() == (is_command(shard.path) ? kMostFetched : kMostFiles)) files_.pop_back();
+      found = files_.insert(files_.end(), std::move(file));
     }
     std::rotate(files_.begin(), found, found + 1);
+    if (next != nullptr && next->path != ahead_ && find(*next) == files_.end()) {
+      ahead_ = next->path;
+      cache_->fetch_ahead(next->path, content_of(*next));
+    }
     return files_.front();
   }
 
  private:
-  static constexpr std::size_t kMostOpen = 32;
+  using Files = std::vector<std::shared_ptr<const TarFile>>;
+  Files::iterator find(const TarShard& shard) {
+    return std::find_if(files_.begin(), files_.end(), [&](const auto& file) { return file->name() == shard.path; });
+  }
+
+  static constexpr std::size_t kMostFiles = 32;
+  static constexpr std::size_t kMostFetched = 8;  // each takes space of the disk, even if the cache has removed it
+  std::shared_ptr<ShardCache> cache_;
   std::mutex mutex_;
-  std::vector<std::shared_ptr<const TarFile>> files_;  ///< the one used last first
+  Files files_;        ///< the one used last first
+  std::string ahead_;  ///< the last one that was fetched ahead
 };
 
 class TarSource : public PixelSource {
  public:
-  TarSource(std::vector<TarShard> shards, std::int64_t buffer, const Decoding& decoding)
-      : shards_(std::move(shards)), buffer_(buffer), decoding_(decoding) {
+  TarSource(std::vector<TarShard> shards, std::int64_t buffer, const Decoding& decoding,
+            std::shared_ptr<ShardCache> cache)
+      : shards_(std::move(shards)), buffer_(buffer), decoding_(decoding), open_(std::move(cache)) {
     for (const auto& shard : shards_) {
       sizes_.push_back(static_cast<std::int64_t>(shard.images.size()));
       ends_.push_back(sizes_.back() + size());
+      next_.push_back(static_cast<std::int64_t>(next_.size()) + 1);
     }
+    if (!next_.empty()) next_.back() = kNoShard;
   }
   [[nodiscard]] std::int64_t size() const override { return ends_.empty() ? 0 : ends_.back(); }
   [[nodiscard]] std::int64_t label(std::int64_t index) const override { return find(index).second.label; }
   [[nodiscard]] std::optional<std::vector<std::int64_t>> order(const data::Shuffle& shuffle) const override {
+    const auto sequence = shard_sequence(static_cast<std::int64_t>(shards_.size()), shuffle.seed, shuffle.epoch);
+    const std::lock_guard lock(mutex_);
+    for (std::size_t i = 0; i < sequence.size(); ++i)
+      next_[static_cast<std::size_t>(sequence[i])] = i + 1 < sequence.size() ? sequence[i + 1] : kNoShard;
     return shard_order(sizes_, buffer_, shuffle.seed, shuffle.epoch);
   }
   [[nodiscard]] DecodedImage load(std::int64_t index) const override {
     const auto& [shard, image] = find(index);
     // The header comes with the image: it has the name for messages, and shows whether the archive was replaced.
     std::vector<char> bytes(static_cast<std::size_t>(kTarBlock) + image.bytes);
-    open_.open(shard.path)->read(image.offset - kTarBlock, bytes);
+    open_.open(shard, next_of(shard))->read(image.offset - kTarBlock, bytes);
     const auto name = tar_member_name({bytes.data(), static_cast<std::size_t>(kTarBlock)});
     if (!name)
       throw DataError(
@@ -65,6 +90,12 @@ class TarSource : public PixelSource {
   }
 
  private:
+  static constexpr std::int64_t kNoShard = -1;
+  [[nodiscard]] const TarShard* next_of(const TarShard& shard) const {
+    const std::lock_guard lock(mutex_);
+    const auto next = next_[static_cast<std::size_t>(&shard - shards_.data())];
+    return next == kNoShard ? nullptr : &shards_[static_cast<std::size_t>(next)];
+  }
   [[nodiscard]] std::pair<const TarShard&, const TarImage&> find(std::int64_t index) const {
     const auto shard = static_cast<std::size_t>(std::upper_bound(ends_.begin(), ends_.end(), index) - ends_.begin());
     const auto& found = shards_.at(shard);
@@ -75,21 +106,31 @@ class TarSource : public PixelSource {
   std::vector<std::int64_t> sizes_, ends_;  ///< of each shard: its samples, and the index after its last one
   std::int64_t buffer_;
   Decoding decoding_;
+  mutable std::mutex mutex_;
+  mutable std::vector<std::int64_t> next_;  ///< of each shard, the one after it in the epoch; guarded by the mutex
   mutable OpenShards open_;
 };
 
+/// Of all draws of a shuffled epoch.
+std::uint64_t epoch_key(std::uint64_t seed, std::int64_t epoch) {
+  return random::mix(seed, random::hash("shuffle"), epoch);
+}
+
 }  // namespace
+
+std::vector<std::int64_t> shard_sequence(std::int64_t shards, std::uint64_t seed, std::int64_t epoch) {
+  return random::permutation(random::mix(epoch_key(seed, epoch), random::hash("shards")), shards);
+}
 
 std::vector<std::int64_t> shard_order(const std::vector<std::int64_t>& sizes, std::int64_t buffer, std::uint64_t seed,
                                       std::int64_t epoch) {
-  const auto key = random::mix(seed, random::hash("shuffle"), epoch);
   std::vector<std::int64_t> begins;
   std::int64_t samples = 0;
   for (const auto size : sizes) {
     begins.push_back(samples);
     samples += size;
   }
-  const auto draw_key = random::mix(key, random::hash("buffer"));
+  const auto draw_key = random::mix(epoch_key(seed, epoch), random::hash("buffer"));
   std::vector<std::int64_t> order, waiting;
   order.reserve(static_cast<std::size_t>(samples));
   const auto let_one_leave = [&] {
@@ -99,8 +140,7 @@ std::vector<std::int64_t> shard_order(const std::vector<std::int64_t>& sizes, st
     order.push_back(waiting.back());
     waiting.pop_back();
   };
-  for (const auto at :
-       random::permutation(random::mix(key, random::hash("shards")), static_cast<std::int64_t>(sizes.size()))) {
+  for (const auto at : shard_sequence(static_cast<std::int64_t>(sizes.size()), seed, epoch)) {
     const auto shard = static_cast<std::size_t>(at);
     for (std::int64_t i = 0; i < sizes[shard]; ++i) {
       waiting.push_back(begins[shard] + i);
@@ -111,8 +151,9 @@ std::vector<std::int64_t> shard_order(const std::vector<std::int64_t>& sizes, st
   return order;
 }
 
-std::shared_ptr<PixelSource> tar_source(std::vector<TarShard> shards, std::int64_t buffer, const Decoding& decoding) {
-  return std::make_shared<TarSource>(std::move(shards), buffer, decoding);
+std::shared_ptr<PixelSource> tar_source(std::vector<TarShard> shards, std::int64_t buffer, const Decoding& decoding,
+                                        std::shared_ptr<ShardCache> cache) {
+  return std::make_shared<TarSource>(std::move(shards), buffer, decoding, std::move(cache));
 }
 
 }  // namespace trireme::datasets

@@ -78,24 +78,32 @@ void override_resolved(config::Table& root, const std::vector<std::string>& set)
   for (const auto& assignment : set) config::apply_override(root, assignment);
 }
 
+static train::RunConfig with_kinds(config::Table root, bool runs_commands) {
+  auto kinds = builtin_kinds();
+  kinds.datasets = datasets::all_datasets(runs_commands);
+  return train::from_table(std::move(root), std::move(kinds));
+}
+
 /// `resolved`: a run wrote the file.
-static train::RunConfig with_overrides(config::Table root, const std::vector<std::string>& set, bool resolved) {
+static train::RunConfig with_overrides(config::Table root, const std::vector<std::string>& set, bool resolved,
+                                       bool runs_commands = true) {
   if (resolved)
     override_resolved(root, set);
   else
     for (const auto& assignment : set) config::apply_override(root, assignment);
-  return train::from_table(std::move(root), builtin_kinds());
+  return with_kinds(std::move(root), runs_commands);
 }
 
-train::RunConfig load_config(const std::string& path, const std::vector<std::string>& set) {
-  return with_overrides(read_config(path), set, is_resolved(path));
+train::RunConfig load_config(const std::string& path, const std::vector<std::string>& set, bool runs_commands) {
+  return with_overrides(read_config(path), set, is_resolved(path), runs_commands);
 }
 
-train::RunConfig load_with_layout(const std::string& path, const std::vector<std::string>& set, const Layout& layout) {
+train::RunConfig load_with_layout(const std::string& path, const std::vector<std::string>& set, const Layout& layout,
+                                  bool runs_commands) {
   auto root = table_with_layout(path, set, layout);
   for (const auto& field : train_fields().fields)  // keys that apply to only one precision
     if (field.rules.only && field.rules.only->key == "precision") root.tables["train"].entries.erase(field.key);
-  return train::from_table(std::move(root), builtin_kinds());
+  return with_kinds(std::move(root), runs_commands);
 }
 
 void drop_layout(config::Table& root) {

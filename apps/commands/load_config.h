@@ -14,12 +14,14 @@ namespace trireme::apps {
 /// What Trireme has, and what the file's extensions add. @throws ConfigError
 train::Kinds kinds_for(const config::Table& root);
 
-/// Reads and checks the file with the overrides. @throws ConfigError
-train::RunConfig load_config(const std::string& path, const std::vector<std::string>& set);
+/// Reads and checks the file with the overrides. `runs_commands`: whether the data may be fetched by commands that the
+/// file holds (datasets::all_datasets()). @throws ConfigError
+train::RunConfig load_config(const std::string& path, const std::vector<std::string>& set, bool runs_commands = true);
 
 /// The same with `layout` in place of its [parallel] and [plugin.*], without keys that apply to one precision.
 /// @throws ConfigError
-train::RunConfig load_with_layout(const std::string& path, const std::vector<std::string>& set, const Layout& layout);
+train::RunConfig load_with_layout(const std::string& path, const std::vector<std::string>& set, const Layout& layout,
+                                  bool runs_commands = true);
 
 /// Applies the overrides to a file that a run wrote, which holds every key. When an override changes a key on which
 /// others depend, those that do not apply to its new value are dropped: data.images after data.name=image_folder.

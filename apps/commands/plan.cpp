@@ -29,6 +29,8 @@ namespace {
 
 using nlohmann::json;
 
+constexpr bool kRunsCommands = false;  // a plan runs no command that is in a file
+
 struct Planned {
   std::string name;
   plan::Forecast forecast{};       ///< with the problem of a layout that cannot run
@@ -75,8 +77,8 @@ plan::Machine machine_to_plan(const GivenMachine& given, const train::RunConfig&
 Planned plan_one(const PlanCommand& command, const GivenMachine& given, const Layout* layout) {
   Planned out{.name = layout == nullptr ? command.paths.front() : layout->text};
   try {
-    auto config = layout == nullptr ? load_config(command.paths.front(), command.set)
-                                    : load_with_layout(command.paths.front(), command.set, *layout);
+    auto config = layout == nullptr ? load_config(command.paths.front(), command.set, kRunsCommands)
+                                    : load_with_layout(command.paths.front(), command.set, *layout, kRunsCommands);
     const auto machine = machine_to_plan(given, config);
     out.memory = given.memory ? given.memory : machine.tensor_bytes();
     const auto launch = plan::planned_launch(machine, layout == nullptr ? command.ranks.value_or(1) : layout->ranks());
@@ -196,7 +198,7 @@ void print_candidates(const std::vector<plan::Candidate>& all, const std::string
 
 /// Searches, and prints the best layout as lines of a file. @throws ConfigError when none can run or fits
 int search_layouts(const PlanCommand& command) {
-  const auto config = load_config(command.paths.front(), command.set);
+  const auto config = load_config(command.paths.front(), command.set, kRunsCommands);
   const auto given = given_machine(command);
   const auto machine = given.machine ? *given.machine : plan::machine_of(config);
   const auto memory = given.memory ? given.memory : machine.tensor_bytes();

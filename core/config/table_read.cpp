@@ -264,6 +264,7 @@ void check_options(const FieldTable& fields, const void* object, void* scratch) 
 
 static std::string absolute(std::string path) {
   if (path.empty() || path == "~" || path.starts_with("~/")) return path;
+  if (path.starts_with("pipe:")) return path;  // a command that writes the data
   return std::filesystem::absolute(path).lexically_normal().string();
 }
 

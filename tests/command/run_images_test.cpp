@@ -101,5 +101,84 @@ TEST(RunImages, RefusesLayoutsWithoutAPolicy) {
   expect_only_refusal(run.train(2, {"--set", "parallel.tp=2"}), 2, "has no policy for tensor or sequence parallelism");
 }
 
+/// Two training shards and one of validation, of generated leaves, in the folder "shards" of a run that trains on them.
+struct RunOnShards : SmallRun {
+  RunOnShards() : SmallRun("") {
+    const auto leaves = folder.path() + "/leaves", shards = folder.path() + "/shards";
+    fs::create_directories(shards);
+    EXPECT_EQ(run_process({TRIREME_COMMAND, "data", "leaves", "--out", leaves, "--images", "36", "--size", "16"}).code,
+              0);
+    const auto pack = R"(set -e
+      n=0; c=0
+      for class in $1/train/*; do
+        for image in $class/*; do
+          cp $image $2/$(printf %03d $n).png; echo $c > $2/$(printf %03d $n).cls; n=$((n + 1))
+        done
+        c=$((c + 1))
+      done
+      cd $2; set -- *; i=0
+      for part in "0[01]*" "02[0-3]*" "02[4-9]*"; do tar -cf shard-$i.tar $part; i=$((i + 1)); done)";
+    const auto packed = run_process({"sh", "-c", pack, "sh", leaves, shards});
+    EXPECT_EQ(packed.code, 0) << packed.err;
+    write(shards + "/shard-{0,1}.tar", shards + "/shard-2.tar");
+  }
+  void write(const std::string& train, const std::string& validation, const std::string& more = "") {
+    folder.write("run.toml", "[run]\ndir = \"" + dir() + "\"\ndevice = \"cpu\"\n" + kModel +
+                                 "[data]\nname = \"tar_shards\"\nimage_size = 16\ntrain = \"" + train +
+                                 "\"\nvalidation = \"" + validation + "\"\n" + more +
+                                 "[train]\nepochs = 2\nglobal_batch = 8\n");
+  }
+};
+
+TEST(RunImages, ShardsComeFromCommands) {
+  RunOnShards run;
+  const auto shards = run.folder.path() + "/shards", log = run.folder.path() + "/log";
+  const ProcessOptions own_cache{.environment = {"XDG_CACHE_HOME=" + run.folder.path() + "/cache"}};
+  const auto command = [&](const std::vector<std::string>& words) {
+    std::vector<std::string> all{TRIREME_COMMAND};
+    all.insert(all.end(), words.begin(), words.end());
+    auto result = run_process(all, own_cache);
+    EXPECT_EQ(result.code, 0) << result.out << result.err;
+    return result;
+  };
+  command({"train", run.config, "--ranks", "2"});
+  const auto weights = weights_of(run);
+  fs::remove_all(run.dir());
+
+  const auto fetch = "pipe:echo fetched >> " + log + "; cat " + shards;
+  run.write(fetch + "/shard-{0,1}.tar", fetch + "/shard-2.tar", "shard_cache_gb = 1\n");  // the disk may be full
+  command({"config", run.config});
+  expect_refusal(run_process({TRIREME_COMMAND, "plan", run.config}, own_cache), 3,
+                 "shard-0.tar: is not fetched yet, and a plan runs no command; train first");
+  EXPECT_FALSE(fs::exists(log)) << "a command ran";
+  const auto trained = command({"train", run.config, "--ranks", "2"});
+  EXPECT_NE((trained.out + trained.err).find("data: 2 shards are fetched for the index, which later runs have"),
+            std::string::npos);
+  EXPECT_TRUE(weights_of(run) == weights);
+  EXPECT_EQ(lines_of(content_of(log)).size(), 3U) << "each shard is fetched once";
+  command({"eval", run.dir()});
+  command({"plan", run.config});
+  EXPECT_EQ(lines_of(content_of(log)).size(), 3U);
+
+  run.write("pipe:echo no bucket >&2; exit 3", fetch + "/shard-2.tar");
+  expect_refusal(
+      run_process({TRIREME_COMMAND, "train", run.config, "--ranks", "2", "--set", "run.dir=" + run.dir() + "2"},
+                  own_cache),
+      3, "pipe:echo no bucket >&2; exit 3: exit status 3; it said: no bucket");
+
+  const auto waiting = run.folder.path() + "/waiting";
+  run.write("pipe:touch " + waiting + "; tail -f " + waiting + " | cat", fetch + "/shard-2.tar");
+  auto interrupting = own_cache;
+  interrupting.meanwhile = [&](pid_t launcher) {
+    EXPECT_TRUE(wait_until([&] { return fs::exists(waiting); }));
+    kill(launcher, SIGINT);
+  };
+  EXPECT_EQ(run_process({TRIREME_COMMAND, "train", run.config, "--ranks", "2", "--set", "run.dir=" + run.dir() + "3"},
+                        interrupting)
+                .code,
+            128 + SIGINT);
+  EXPECT_TRUE(wait_until([&] { return processes_with(waiting).empty(); })) << "the command goes on";
+}
+
 }  // namespace
 }  // namespace trireme::tests

@@ -88,6 +88,17 @@ TEST(Shards, AreNamedByPatterns) {
   EXPECT_EQ(says("t-{8,8}.tar"), fmt::format("{0}t-{{8,8}}.tar: names {0}t-8.tar twice", at) + remedy);
   EXPECT_EQ(says("t-{8.tar"), at + "t-{8.tar: each { needs a }, and braces cannot be nested" + remedy);
   EXPECT_EQ(says("empty"), at + "empty: no *.tar in this folder" + remedy);
+
+  using Names = std::vector<std::string>;
+  EXPECT_EQ(datasets::expand_shards("pipe:curl 'h/{a,b}-{08..09}?x' | awk '{print}' ${V}"),
+            (Names{"pipe:curl 'h/a-08?x' | awk '{print}' ${V}", "pipe:curl 'h/a-09?x' | awk '{print}' ${V}",
+                   "pipe:curl 'h/b-08?x' | awk '{print}' ${V}", "pipe:curl 'h/b-09?x' | awk '{print}' ${V}"}));
+  for (const auto& [command, what] :
+       {std::pair<std::string, std::string>{"pipe:cat *.tar", "nobody can list what * matches in a command"},
+        {"pipe:cat {3..2}", "{3..2} is no range of numbers"},
+        {"pipe:cat {3,3}", "names pipe:cat 3 twice"}})
+    EXPECT_EQ(message_of([&] { datasets::expand_shards(command); }),
+              command + ": " + what + "; write pipe:COMMAND train-{0000..0146}.tar");
 }
 
 }  // namespace

@@ -1,13 +1,16 @@
-// Tar shards: the convention of WebDataset, the formats of tar, the cached index, every error.
+// Tar shards: the convention of WebDataset, the formats of tar, the cached index, shards that commands write, every
+// error.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <thread>
 
 #include "core/data/loader.h"
 #include "core/data/relabel.h"
 #include "datasets/image.h"
+#include "datasets/shard_cache.h"
 #include "datasets/tar_index.h"
 #include "tests/unit/datasets/folder.h"
 
@@ -100,8 +103,186 @@ class TarShards : public testing::Test {
                              [](const auto& a, const auto& b) { return fs::file_size(a) < fs::file_size(b); });
   }
 
+  /// The same shards, each written by a command that notes its name in the log.
+  [[nodiscard]] TarShardOptions commands() const {
+    auto out = options();
+    out.shard_cache_gb = 1;  // the disk may be full
+    for (auto* pattern : {&out.train, &out.validation})
+      *pattern = fmt::format("pipe:file={}; basename $file >> {}; cat $file", *pattern, folder.path("log"));
+    return out;
+  }
+  /// What the commands have noted since the last call, in order.
+  [[nodiscard]] std::vector<std::string> fetched() const {
+    std::vector<std::string> names;
+    std::ifstream log(folder.path("log"));
+    for (std::string line; std::getline(log, line);) names.push_back(line);
+    std::sort(names.begin(), names.end());
+    fs::remove(folder.path("log"));
+    return names;
+  }
+  [[nodiscard]] std::vector<fs::path> cached_shards() const {
+    std::vector<fs::path> out;
+    for (const auto& entry : fs::directory_iterator(folder.path("cache/trireme/shards")))
+      if (entry.path().filename() != ".lock") out.push_back(entry.path());
+    return out;
+  }
+
   Folder folder;
 };
+
+/// The red values and labels of an epoch, in its order.
+std::vector<std::pair<std::int64_t, std::int64_t>> epoch_of(const std::shared_ptr<Dataset>& data, std::int64_t epoch,
+                                                            std::int64_t first_step = 0) {
+  Loader loader(data, {.global_batch = 3, .micro_batch = 3, .seed = 9, .shuffle = true, .workers = 2});
+  loader.start_epoch(epoch, first_step);
+  std::vector<std::pair<std::int64_t, std::int64_t>> out;
+  while (auto batch = loader.next())
+    for (const auto& micro : batch->micro)
+      for (std::int64_t i = 0; i < micro.size(); ++i)
+        out.emplace_back(std::lround((micro.inputs["pixel_values"][i][0][0][0].item<double>() * 0.5 + 0.5) * 255),
+                         micro.targets[nn::kLabels][i].item<std::int64_t>());
+  return out;
+}
+
+TEST_F(TarShards, CommandsWriteTheSameSamples) {
+  write_all();
+  const std::vector<std::string> all{"train-00.tar", "train-01.tar", "train-02.tar", "validation.tar"};
+  const auto files = open(options());
+  for (const bool keeps_one : {true, false}) {
+    fs::remove_all(folder.path("cache"));
+    auto written = commands();
+    if (keeps_one) written.shard_cache_gb = 1e-9;
+    auto data = open(written);
+    EXPECT_EQ(fetched(), all) << "for the index";
+    EXPECT_EQ(data.info.digest, files.info.digest);
+    EXPECT_EQ(data.info.spec.class_names, files.info.spec.class_names);
+    for (const std::int64_t epoch : {0, 1}) EXPECT_EQ(epoch_of(data.train, epoch), epoch_of(files.train, epoch));
+    EXPECT_EQ(red_of(*data.validation, 1), 101);
+    EXPECT_EQ(fetched().empty(), !keeps_one) << "what was removed is fetched again";
+    data = {};  // ends what is fetched ahead
+    static_cast<void>(fetched());
+    // One that was being opened when another was written may be left.
+    EXPECT_LE(cached_shards().size(), keeps_one ? 2U : 4U);
+    EXPECT_GE(cached_shards().size(), keeps_one ? 1U : 4U);
+    // A resumed run has the index.
+    data = open(written);
+    EXPECT_EQ(fetched(), std::vector<std::string>());
+    EXPECT_EQ(epoch_of(data.train, 1, 2), epoch_of(files.train, 1, 2));
+    for (const auto& path : cached_shards()) fs::remove(path);  // those that are open are not disturbed
+    EXPECT_EQ(epoch_of(data.train, 1), epoch_of(files.train, 1));
+    EXPECT_EQ(open(written).validation->size(), 2);
+    data = {};
+    static_cast<void>(fetched());
+  }
+}
+
+TEST_F(TarShards, EachShardIsFetchedByOneRankOfAMachine) {
+  write_all();
+  const auto want = epoch_of(open(options()).train, 3);
+  auto slow = commands();
+  slow.train += "; sleep 0.1";  // the others come meanwhile
+  std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> got(3);
+  {
+    std::vector<std::jthread> ranks;
+    for (auto& epoch : got) ranks.emplace_back([&] { epoch = epoch_of(open(slow).train, 3); });
+  }
+  for (const auto& epoch : got) EXPECT_EQ(epoch, want);
+  EXPECT_EQ(fetched(), (std::vector<std::string>{"train-00.tar", "train-01.tar", "train-02.tar", "validation.tar"}));
+}
+
+TEST_F(TarShards, TheNextShardIsFetchedAheadAndEndsWithTheCache) {
+  const auto pid_file = folder.path("pid");
+  pid_t inner = 0;
+  const auto runs = [&] {  // a zombie, which init may not ask for, has no program
+    std::error_code none;
+    return !fs::read_symlink(fmt::format("/proc/{}/exe", inner), none).empty();
+  };
+  {
+    datasets::ShardCache cache;
+    cache.fetch_ahead(fmt::format("pipe:sh -c 'echo $$ > {}; exec sleep 1000' | cat", pid_file), {1000, 0});
+    while (inner == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      std::ifstream(pid_file) >> inner;
+    }
+    EXPECT_TRUE(runs());
+  }
+  for (int i = 0; i < 1000 && runs(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_FALSE(runs()) << "the command goes on";
+  EXPECT_EQ(cached_shards(), std::vector<fs::path>());
+
+  write_all();
+  auto data = open(commands());
+  for (const auto& path : cached_shards()) fs::remove(path);
+  static_cast<void>(fetched());
+  const auto order = data.train->order({9, 3});
+  red_of(*data.train, order.front());  // reads the first shard, and the second is fetched
+  const auto are_there = [&] {
+    const auto files = cached_shards();
+    return files.size() == 2 &&
+           std::all_of(files.begin(), files.end(), [](const auto& file) { return file.extension() == ".tar"; });
+  };
+  for (int i = 0; i < 2000 && !are_there(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_EQ(fetched().size(), 2U);
+}
+
+TEST_F(TarShards, SaysWhatIsWrongWithACommand) {
+  write_all();
+  const auto file = folder.path("set/train-01.tar");
+  const struct {
+    std::string command, says;
+  } cases[] = {
+      {"for i in 1 2 3 4 5 6; do echo line $i >&2; done; exit 3",
+       "exit status 3; it said: line 2 / line 3 / line 4 / line 5 / line 6"},
+      {"cat " + file + "; exit 1", "exit status 1"},
+      {"no_such_program_of_ours 2> /dev/null", "exit status 127"},
+      {"kill -9 $$", "was ended by signal 9 (Killed)"},
+      {"cat", "has written nothing to its standard output"},
+      {"cat ../" + file.substr(1) + " | head -c 560",
+       fmt::format("truncated: 0010.png at byte 512 has {} bytes, but the file ends at byte 560; copy or write this "
+                   "archive again",
+                   png_of(10).size())},
+      {"yes no tar | head -c 1000",
+       "no tar archive (a compressed one must be decompressed first): no header at byte 0; copy or write this archive "
+       "again"},
+  };
+  for (const auto& c : cases) {
+    auto changed = options();
+    changed.train = "pipe:" + c.command;
+    EXPECT_EQ(message_of([&] { open(changed); }), changed.train + ": " + c.says);
+    EXPECT_EQ(cached_shards(), std::vector<fs::path>()) << c.command;
+  }
+  datasets::ShardCache impatient({.patience = std::chrono::milliseconds(1500)});
+  const std::string stalls = "pipe:echo waiting >&2; printf x; sleep 1000";
+  EXPECT_EQ(message_of([&] { impatient.open(stalls, datasets::TarFile::Access::files); }),
+            stalls + ": ended, because it wrote nothing for 1.5 s; it said: waiting");
+
+  auto inherits = options();  // only the end of the pipe that shows whether this process lives; `ls` opens the fifth
+  inherits.validation = fmt::format("pipe:test $(ls /proc/self/fd | wc -l) = 5 && cat {}", file);
+  EXPECT_EQ(open(inherits).validation->size(), 4);
+
+  const auto before = datasets::read_bytes(file);
+  std::string other(before.begin(), before.end());
+  other[other.size() - 1] ^= 1;
+  auto changing = options();
+  changing.train = "pipe:cat " + file;
+  auto data = open(changing);
+  const struct {
+    std::string content, what;
+  } changes[] = {{other + "x", fmt::format("more ({} bytes)", other.size())},
+                 {other.substr(1), fmt::format("less ({} bytes instead of {})", other.size() - 1, other.size())},
+                 {other, "another content"}};
+  for (const auto& change : changes) {
+    for (const auto& path : cached_shards()) fs::remove(path);
+    folder.write("set/train-01.tar", change.content);
+    EXPECT_EQ(message_of([&] { data.train->get(0, 0, true); }),
+              fmt::format("{}: writes {} than when it was indexed; if that is right, remove the folders {} and {}, and "
+                          "start a new run; repair or remove it, or set data.on_bad_sample = \"skip\" to continue "
+                          "without it",
+                          changing.train, change.what, folder.path("cache/trireme/index"),
+                          folder.path("cache/trireme/shards")));
+    EXPECT_EQ(cached_shards(), std::vector<fs::path>());
+  }
+}
 
 TEST_F(TarShards, ReadsTheMembersOfAKeyInEveryFormOfTar) {
   write_all();
@@ -137,7 +318,8 @@ TEST_F(TarShards, ReadsTheMembersOfAKeyInEveryFormOfTar) {
   EXPECT_EQ(data.validation->size(), 2);
   EXPECT_EQ(data.test, nullptr);
   EXPECT_EQ(data.info.spec.class_names, (std::vector<std::string>{"0", "1", "2"}));
-  EXPECT_EQ(datasets::index_shard(folder.path("set/train-00.tar")).without_image, 1);
+  EXPECT_EQ(datasets::index_shard({folder.path("set/train-00.tar"), datasets::TarFile::Access::headers}).without_image,
+            1);
 
   folder.write("set/classes.txt", "healthy\r\nspots\nrust\nnone\n\n");
   data = open(options());
@@ -320,8 +502,16 @@ TEST_F(TarShards, RefusesInvalidOptions) {
             "the program's options: [data] train: is required with name = \"tar_shards\": the shards, such as "
             "\"train-{0000..0146}.tar\"");
   EXPECT_EQ(says([](auto& o) { o.test = "https://host/train-{00..02}.tar"; }),
-            "data.test = \"https://host/train-{00..02}.tar\": names no file: shards are read from a file system; "
-            "download them first");
+            "data.test = \"https://host/train-{00..02}.tar\": names no file; write the command that fetches it: "
+            "\"pipe:curl -sf https://...\"");
+  EXPECT_EQ(says([](auto& o) { o.shard_cache_gb = 5; }),
+            "data.shard_cache_gb = 5.0: has no effect, because no split has a command (\"pipe:...\"); remove it");
+  datasets::TextOptions text;
+  text.train = "pipe:zcat texts.gz";
+  EXPECT_EQ(
+      message_of<ConfigError>([&] { testing_tools::open_source(datasets::text(text), 1, Log(1)); }),
+      "data.train = \"pipe:zcat texts.gz\": is a command, which only name = \"tar_shards\" takes; write its output "
+      "to a file first");
   EXPECT_EQ(says([](auto& o) { o.shuffle_buffer = 0; }).find("data.shuffle_buffer = 0: it must be at least 1"), 0U);
 }
 
