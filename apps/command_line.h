@@ -135,6 +135,7 @@ struct CheckpointExportCommand {
   std::string path, to;
   std::optional<std::string> dtype;      ///< unset: that of the run's own export
   std::optional<std::int64_t> shard_mb;  ///< unset: that of the run's own export
+  std::string names;                     ///< of another library; "": Hugging Face's
   bool merge = false, overwrite = false;
 };
 struct CheckpointDiffCommand {

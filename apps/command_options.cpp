@@ -246,6 +246,8 @@ void add_checkpoint(CLI::App& app, Parsed& out) {
       "Data type of the weights: fp32, bf16 or fp16; default: the run's run.export_dtype, else as they are");
   add(exported, "--shard-mb N", out.export_checkpoint.shard_mb,
       "Largest size in MiB of a file of tensors; 0: one file; default: the run's run.export_shard_mb");
+  add(exported, "--names LIBRARY", out.export_checkpoint.names,
+      "Of another library, with its config.json, in place of Hugging Face's: timm, for a ViT");
   exported.add_flag("--merge", out.export_checkpoint.merge,
                     "Of a run with adapters: export the model with the adapters merged into its weights");
   exported.add_flag("--overwrite", out.export_checkpoint.overwrite,

@@ -14,6 +14,7 @@
 #include "core/base/text.h"
 #include "core/checkpoint/checkpoint_files.h"
 #include "core/resume/export_checkpoint.h"
+#include "trireme.h"
 
 namespace trireme::apps {
 namespace {
@@ -179,9 +180,11 @@ int run(const CheckpointExportCommand& command) {
   const auto done = train::export_checkpoint(folder, command.to,
                                              {.dtype = command.dtype,
                                               .shard_mb = command.shard_mb,
+                                              .names = command.names,
                                               .merge = command.merge,
                                               .overwrite = command.overwrite,
-                                              .verify = checkpoint::Verify::sizes});
+                                              .verify = checkpoint::Verify::sizes},
+                                             builtin_kinds().models);
   put(fmt::format("{}: {}{} of {}, {}, as {}\n", command.to, text::quantity(done.tensors, "tensor"),
                   done.is_average ? " (the average of the weights)" : "", folder,
                   text::bytes(static_cast<double>(done.bytes)), text::first_few(done.files)));

@@ -7,6 +7,7 @@
 // bounds, its presets, its default.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
@@ -15,12 +16,21 @@
 #include "core/base/fields.h"
 #include "core/nn/block.h"
 #include "core/nn/data_spec.h"
+#include "core/nn/naming.h"
 #include "core/nn/policy.h"
 
 namespace trireme::nn {
 
 class HfConfig;
 struct HfKeys;
+
+/// The files of an exported model as another library has them.
+struct OtherFormat {
+  Naming naming;  ///< of the tensors; those without a row keep their names
+  /// Its config.json for one with the keys of to_hf() and what add_preparation() adds. `preprocessor`: the content of
+  /// the preprocessor_config.json beside it, or null. @throws ConfigError for a model that the library cannot compute
+  std::function<nlohmann::json(const nlohmann::json& config, const nlohmann::json& preprocessor)> config;
+};
 
 class ModelKind {
  public:
@@ -39,6 +49,8 @@ class ModelKind {
   /// Adds to a config.json how the images are prepared, for a library that looks for it there. `preprocessor`: the
   /// content of the preprocessor_config.json beside it.
   virtual void add_preparation(nlohmann::json& /*config*/, const nlohmann::json& /*preprocessor*/) const {}
+  /// The libraries in whose format an export can be written, besides that of to_hf().
+  [[nodiscard]] virtual std::vector<OtherFormat> other_formats() const { return {}; }
   /// What the kind does with the keys of config.json that are in no row of fields().
   [[nodiscard]] virtual const HfKeys& hf_keys() const;
   /// Fills in the other options: an explicit key overrides the size preset, which overrides the default.

@@ -1,6 +1,7 @@
 #include "core/resume/export_checkpoint.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <c10/core/ScalarType.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -14,6 +15,7 @@
 
 #include "core/base/error.h"
 #include "core/base/files/files.h"
+#include "core/base/json_parse.h"
 #include "core/base/json_text.h"
 #include "core/base/text.h"
 #include "core/booster/precision.h"
@@ -164,6 +166,74 @@ class Source {
   double scale_ = 0;
 };
 
+/// The tensors of a source under the names of another library, which may hold several of them in one.
+class RenamedTensors {
+ public:
+  RenamedTensors(const Source& source, const nn::Naming& naming) : source_(source) {
+    std::map<std::string, std::size_t> found;
+    for (std::size_t i = 0; i < source.entries().size(); ++i) {
+      auto entry = source.entries()[i];
+      const auto stored = naming.find(entry.name).value_or(nn::StoredName{entry.name, entry.name});
+      const auto [at, is_new] = found.try_emplace(stored.stored, entries_.size());
+      if (is_new) {
+        entry.name = stored.stored;
+        if (stored.parts > 1) entry.shape.at(0) *= stored.parts;
+        entries_.push_back(std::move(entry));
+        parts_.emplace_back(static_cast<std::size_t>(stored.parts));
+      }
+      parts_[at->second].at(static_cast<std::size_t>(stored.part)) = i;
+    }
+  }
+
+  [[nodiscard]] const std::vector<StoredEntry>& entries() const { return entries_; }
+  [[nodiscard]] at::Tensor value(std::size_t index) const {
+    std::vector<at::Tensor> parts;
+    for (const auto part : parts_[index]) parts.push_back(source_.value(part));
+    return parts.size() == 1 ? parts.front() : at::cat(parts);
+  }
+
+ private:
+  const Source& source_;
+  std::vector<StoredEntry> entries_;
+  std::vector<std::vector<std::size_t>> parts_;  ///< of each entry, the source's entries
+};
+
+/// How the export is written; for Hugging Face's names, without rows. @throws ConfigError
+nn::OtherFormat other_format(const config::Table& root, const std::string& names,
+                             const Registry<std::shared_ptr<nn::ModelKind>>& models) {
+  if (names.empty()) return {};
+  const auto name = root.value<std::string>("model", "name").value_or("");
+  std::vector<std::string> known;
+  for (auto& format : models.at(name)->other_formats()) {
+    if (format.naming.library == names) return format;
+    known.push_back(format.naming.library);
+  }
+  throw ConfigError(fmt::format(
+      "--names {}: a model \"{}\" {}", names, name,
+      known.empty() ? "can only be written with Hugging Face's names; remove the option"
+                    : fmt::format("can be written with the names of {}, or without the option with Hugging Face's",
+                                  text::join(known))));
+}
+
+/// Replaces config.json by the other library's. @throws ConfigError
+void rewrite_config(std::map<std::string, std::string>& texts, const nn::OtherFormat& format) {
+  const auto content = [&](const char* name) {
+    const auto found = texts.find(name);
+    return found == texts.end() ? nlohmann::json() : parse_json(found->second);
+  };
+  const auto config = content(checkpoint::kModelConfig);
+  const auto& library = format.naming.library;
+  if (config.is_null())
+    throw ConfigError(
+        fmt::format("--names {}: the checkpoint has no config.json, because a program's own model wrote it", library));
+  try {
+    texts[checkpoint::kModelConfig] =
+        json_text(format.config(config, content(checkpoint::kPreprocessorConfig)), 2) + "\n";
+  } catch (const ConfigError& error) {
+    throw ConfigError(fmt::format("--names {}: {}", library, error.what()));
+  }
+}
+
 /// Alpha / r of a run with adapters. @throws ConfigError for `merge` without adapters, or adapters without it
 std::optional<double> adapter_scale(const config::Table& root, const std::string& folder, bool merge) {
   if (root.table("lora") == nullptr) {
@@ -184,7 +254,8 @@ std::optional<double> adapter_scale(const config::Table& root, const std::string
 }  // namespace
 
 CheckpointExport export_checkpoint(const std::string& checkpoint_folder, const std::string& folder,
-                                   const CheckpointExportOptions& options) {
+                                   const CheckpointExportOptions& options,
+                                   const Registry<std::shared_ptr<nn::ModelKind>>& models) {
   const at::NoGradGuard no_grad;
   const auto manifest =
       checkpoint::verified_manifest(checkpoint_folder, checkpoint::Verify::sizes, checkpoint::Use::weights);
@@ -196,7 +267,9 @@ CheckpointExport export_checkpoint(const std::string& checkpoint_folder, const s
   const auto root = config::parse_text(read_file(config_file), config_file);
   auto format = format_of(root, options);
   const auto scale = adapter_scale(root, checkpoint_folder, options.merge);
-  const auto texts = texts_of(checkpoint_folder, manifest, format.dtype);
+  const auto other = other_format(root, options.names, models);
+  auto texts = texts_of(checkpoint_folder, manifest, format.dtype);
+  if (!options.names.empty()) rewrite_config(texts, other);
   check_target(folder, texts, options.overwrite);
   // Last, because it may read every byte.
   static_cast<void>(checkpoint::verify_checkpoint_weights(checkpoint_folder, options.verify));
@@ -205,10 +278,11 @@ CheckpointExport export_checkpoint(const std::string& checkpoint_folder, const s
     format.dtype = Precision::parse(root.value<std::string>("train", "precision").value_or("fp32")).parameters;
   Source source(checkpoint_folder, manifest, format);
   if (scale) source.merge(*scale);
-  const auto& entries = source.entries();
+  const RenamedTensors renamed(source, other.naming);
+  const auto& entries = renamed.entries();
   checkpoint::ModelFolder model(target_of(folder));
   checkpoint::write_model(
-      model.next(), entries, [&](std::size_t i) { return source.value(i); }, format, texts);
+      model.next(), entries, [&](std::size_t i) { return renamed.value(i); }, format, texts);
   check_target(folder, texts, options.overwrite);  // once more: what it holds now is replaced
   CheckpointExport out;
   out.problem = model.publish();

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "core/base/bounds.h"
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "models/parts.h"
+#include "models/timm_config.h"
 
 namespace trireme::models::resnet {
 
@@ -97,28 +97,16 @@ void Kind::write_to(const Options& o, nlohmann::json& config) const {
                  {"num_channels", o.channels}});
   if (*o.width == 64) config.erase("width");
   nn::add_labels(config, o.classes, o.class_names);
-  // What timm.create_model("local-dir:...") makes the model of.
-  auto& timm = config["pretrained_cfg"];
-  timm = {{"num_classes", o.classes}, {"first_conv", "conv1"}, {"classifier", "fc"}};
-  if (!o.class_names.empty()) timm["label_names"] = o.class_names;
+  add_timm_classes(config, o.class_names, "conv1", "fc");
 }
 
 void Kind::add_preparation(nlohmann::json& config, const nlohmann::json& preprocessor) const {
-  const bool crops = preprocessor.contains("crop_size");
-  const auto& size = preprocessor.at(crops ? "crop_size" : "size");
-  const auto height = size.at("height").get<std::int64_t>(), width = size.at("width").get<std::int64_t>();
-  auto& timm = config["pretrained_cfg"];
-  timm.update({{"input_size", {config.at("num_channels"), height, width}},
-               {"mean", preprocessor.at("image_mean")},
-               {"std", preprocessor.at("image_std")},
-               {"interpolation", "bilinear"},
-               {"crop_pct", 1.0},
-               {"crop_mode", crops ? "center" : "squash"}});
-  if (!crops) return;
-  const auto side = static_cast<double>(std::min(height, width));
-  const auto shorter = preprocessor.at("size").at("shortest_edge").get<double>();
-  const auto part = side / shorter;  // by which timm divides, and rounds down
-  timm["crop_pct"] = std::floor(side / part) < shorter ? std::nextafter(part, 0.0) : part;
+  add_timm_preparation(config, preprocessor);
+}
+
+std::vector<nn::OtherFormat> Kind::other_formats() const {
+  return {
+      {.naming = {.library = "timm", .names = {}}, .config = [](const auto& config, const auto&) { return config; }}};
 }
 
 }  // namespace trireme::models::resnet

@@ -52,6 +52,7 @@ class Kind : public nn::ModelKindOf<Options> {
   void read_from(Options& options, const nn::HfConfig& config) const override;
   void write_to(const Options& options, nlohmann::json& config) const override;
   void add_preparation(nlohmann::json& config, const nlohmann::json& preprocessor) const override;
+  [[nodiscard]] std::vector<nn::OtherFormat> other_formats() const override;
   [[nodiscard]] std::unique_ptr<nn::Model> make_model(const Options& options) const override;
 };
 

@@ -120,6 +120,8 @@ nlohmann::json Kind::recognized(const nlohmann::json& config, const std::string&
   return timm.is_null() ? ModelKind::recognized(config, file) : timm;
 }
 
+std::vector<nn::OtherFormat> Kind::other_formats() const { return {{timm_naming(), timm_config}}; }
+
 void Kind::read_from(Options& o, const nn::HfConfig& config) const {
   if (*o.hidden_size % *o.num_heads != 0)
     config.refuse(

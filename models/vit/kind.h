@@ -42,6 +42,7 @@ class Kind : public nn::ModelKindOf<Options> {
   [[nodiscard]] const nn::HfKeys& hf_keys() const override;
   [[nodiscard]] nn::Policy policy(const void* options) const override;
   [[nodiscard]] std::string default_task(const nn::DataSpec& data) const override { return task_of_labels(data); }
+  [[nodiscard]] std::vector<nn::OtherFormat> other_formats() const override;
   [[nodiscard]] std::string head_prefix() const override { return "classifier."; }
 
  protected:

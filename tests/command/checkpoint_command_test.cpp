@@ -120,6 +120,31 @@ TEST(CheckpointCommands, ExportWhatTheRunsExport) {
   }
 }
 
+TEST(CheckpointCommands, ExportInTheFormatOfTimm) {
+  const TemporaryFolder folder;
+  const auto run = folder.path() + "/run", out = folder.path() + "/timm";
+  const auto config = three_steps(folder, kModel, kLeaves);
+  train(config, 1, {"model.layer_norm_eps=1e-6"});
+  const auto exported = checkpoint({"export", run, "--to", out, "--names", "timm", "--shard-mb", "0"});
+  ASSERT_EQ(exported.code, 0) << exported.err;
+  EXPECT_NE(command({"inspect", out}).out.find("blocks.0.attn.qkv.weight"), std::string::npos);
+  EXPECT_EQ(json_of(out + "/config.json").at("pretrained_cfg").at("mean").size(), 3U);
+  std::vector<std::string> evaluations;
+  for (const auto& weights : {run + "/model", out}) {
+    const auto result = command({"eval", weights, config});
+    EXPECT_EQ(result.code, 0) << result.err;
+    evaluations.push_back(result.out.substr(std::min(result.out.find("validation"), result.out.size())));
+  }
+  EXPECT_EQ(evaluations[0], evaluations[1]);
+  expect_only_refusal(
+      checkpoint({"export", run, "--to", out, "--names", "keras"}), 2,
+      "--names keras: a model \"vit\" can be written with the names of timm, or without the option with "
+      "Hugging Face's");
+  const std::string old = TRIREME_SOURCE_DIR "/tests/golden/checkpoint_format_1";
+  expect_only_refusal(checkpoint({"export", old, "--to", out, "--names", "timm"}), 2,
+                      "--names timm: this model has layer_norm_eps = 1e-12, but ");
+}
+
 TEST(CheckpointCommands, ReadFormat1) {
   const TemporaryFolder folder;
   const std::string old = TRIREME_SOURCE_DIR "/tests/golden/checkpoint_format_1";

@@ -25,6 +25,7 @@
 #include "core/resume/export_checkpoint.h"
 #include "tests/failure/file_faults.h"
 #include "tests/unit/checkpoint/folder.h"
+#include "trireme.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -343,7 +344,8 @@ TEST_F(SaveFaults, AnExportOfACheckpointThatDiesLeavesAWholeModel) {
   const TestFolder root;
   const auto out = root.path() + "/out";
   const auto write = [&](const char* dtype) {
-    train::export_checkpoint(TRIREME_SOURCE_DIR "/tests/golden/checkpoint_format_1", out, {.dtype = dtype});
+    train::export_checkpoint(TRIREME_SOURCE_DIR "/tests/golden/checkpoint_format_1", out, {.dtype = dtype},
+                             builtin_kinds().models);
   };
   const auto written = [&] { return bytes_of(out + "/model.safetensors"); };
   Names whole;

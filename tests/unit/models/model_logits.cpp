@@ -35,10 +35,15 @@ void run(const std::string& folder, const std::string& inputs, const std::string
   const at::NoGradGuard no_grad;
   const auto config = checkpoint::read_beside_weights(folder);
   if (config.is_null()) throw CheckpointError(folder + " holds no config.json");
-  const auto kind = models::all_models().at(config.at("model_type").get<std::string>());
-  const auto options = kind->default_options();
-  if (!kind->from_hf(options.get(), config, folder))
-    throw CheckpointError(folder + " holds no model that trireme knows");
+  std::shared_ptr<const nn::ModelKind> kind;
+  std::shared_ptr<void> options;
+  const auto all = models::all_models();
+  for (const auto& name : all.names()) {
+    if (kind != nullptr) break;
+    options = all.at(name)->default_options();
+    if (all.at(name)->from_hf(options.get(), config, folder)) kind = all.at(name);
+  }
+  if (kind == nullptr) throw CheckpointError(folder + " holds no model that trireme knows");
   const SafeTensorsFile file(inputs);
   nn::NamedTensors tensors;
   for (const auto& [name, entry] : file.tensors()) tensors.set(name, file.read(name));

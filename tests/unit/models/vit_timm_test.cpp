@@ -7,6 +7,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "core/base/safetensors_file.h"
@@ -189,6 +190,60 @@ TEST(VitTimm, ConfigJsonOfAnArchitecture) {
   models::vit::Options user;
   user.num_layers = 6;
   refused(user, "vit_tiny_patch16_224", "num_layers = 6, but a/config.json says num_hidden_layers = 12");
+}
+
+/// A config.json of Hugging Face's keys, the prepared images beside it, and that of timm made of them.
+TEST(VitTimm, ConfigJsonForTimm) {
+  const models::vit::Kind kind;
+  models::vit::Options o;
+  // 23 * (16 / 23.) is below 16, and timm rounds down.
+  o.hidden_size = 23, o.num_layers = 2, o.num_heads = 1, o.intermediate_size = 16, o.patch_size = 4;
+  o.hidden_act = "gelu_new", o.qkv_bias = false, o.layer_norm_eps = 1e-6;
+  const nn::DataSpec data{
+      .inputs = {{"pixel_values", at::kFloat, {1, 16, 24}}}, .classes = 2, .class_names = {"cat", "dog"}};
+  kind.resolve(&o, data);
+  const auto formats = kind.other_formats();
+  ASSERT_EQ(formats.size(), 1U);
+  const auto written = formats[0].config(
+      kind.to_hf(&o), {{"size", {{"height", 16}, {"width", 24}}}, {"image_mean", {0.5}}, {"image_std", {0.25}}});
+  auto ratio = written.at("model_args").at("mlp_ratio").get<double>();
+  EXPECT_EQ(static_cast<int>(23 * ratio), 16);
+  EXPECT_NEAR(ratio, 16 / 23., 1e-15);
+  auto rounded = written;
+  rounded["model_args"]["mlp_ratio"] = 0.7;
+  EXPECT_EQ(rounded, nlohmann::json::parse(R"({
+    "architecture": "vit_base_patch16_224", "num_classes": 2, "num_features": 23, "num_channels": 1,
+    "global_pool": "token", "id2label": {"0": "cat", "1": "dog"}, "label2id": {"cat": 0, "dog": 1},
+    "model_args": {"img_size": [16, 24], "patch_size": 4, "in_chans": 1, "embed_dim": 23, "depth": 2, "num_heads": 1,
+                   "mlp_ratio": 0.7, "qkv_bias": false, "act_layer": "gelu_tanh"},
+    "pretrained_cfg": {"num_classes": 2, "first_conv": "patch_embed.proj", "classifier": "head",
+                       "label_names": ["cat", "dog"], "fixed_input_size": true, "input_size": [1, 16, 24],
+                       "mean": [0.5], "std": [0.25], "interpolation": "bilinear", "crop_pct": 1.0,
+                       "crop_mode": "squash"}})"));
+  models::vit::Options again;
+  ASSERT_TRUE(kind.from_hf(&again, written, "a/config.json"));
+  kind.resolve(&again, data);
+  auto expected = kind.to_hf(&o);
+  expected["hidden_act"] = "gelu_pytorch_tanh";  // another name of the same
+  EXPECT_EQ(kind.to_hf(&again), expected);
+
+  auto other = written;
+  other["model_args"]["class_token"] = false;
+  const auto refusal = [](const std::function<void()>& action) -> std::string {
+    try {
+      action();
+    } catch (const ConfigError& error) {
+      return error.what();
+    }
+    return "accepted";
+  };
+  EXPECT_EQ(refusal([&] { kind.from_hf(&again, other, "a/config.json"); }),
+            "model.weights: a/config.json: model_args has class_token = false, which this model does not have");
+  o.layer_norm_eps = 1e-12;
+  EXPECT_EQ(
+      refusal([&] { formats[0].config(kind.to_hf(&o), nullptr); }),
+      "this model has layer_norm_eps = 1e-12, but timm's Vision Transformers always compute with 1e-06; train with "
+      "model.layer_norm_eps = 1e-06");
 }
 
 }  // namespace
