@@ -36,6 +36,7 @@ struct ImageOptions {
 struct DecodedImageOptions : ImageOptions {
   std::string exif = "ignore";                            ///< ignore | apply
   std::optional<std::vector<std::int64_t>> background{};  ///< red, green, blue; unset: alpha is dropped
+  std::int64_t max_pixels = 178'956'970;                  ///< of an image; the usual one is Pillow's (image.h)
   std::optional<double> cache_mb{};  ///< for decoded images, per rank; unset: 512, or all with shard_data
 };
 

@@ -18,13 +18,12 @@
 
 #include "core/base/error.h"
 #include "core/base/mapped_bytes.h"
+#include "core/base/text.h"
 #include "datasets/codecs/exif.h"
 #include "datasets/codecs/image_reader.h"
 
 namespace trireme::datasets {
 namespace {
-
-constexpr std::int64_t kMaxPixels = 1LL << 28;  // 268 megapixels: a larger size is treated as a malicious header
 
 [[noreturn]] void corrupt(const std::string& name, const std::string& what) {
   throw DataError(fmt::format("{}: {}", name, what));
@@ -79,8 +78,11 @@ at::Tensor without_alpha(const at::Tensor& rgba, const Decoding& how) {
 
 }  // namespace
 
-std::vector<unsigned char> read_bytes(const std::string& path) {
+std::vector<unsigned char> read_bytes(const std::string& path, std::size_t most) {
   const auto [file, size] = open_regular<DataError>(path);
+  if (size > most)
+    throw DataError(fmt::format("{}: {} are too many; at most {} are read", path,
+                                text::bytes(static_cast<double>(size)), text::bytes(static_cast<double>(most))));
   std::vector<unsigned char> bytes(size + 1);  // a file system may know less than the file's size
   std::size_t done = 0;
   while (const auto got = ::read(file.get(), bytes.data() + done, bytes.size() - done)) {
@@ -131,9 +133,10 @@ DecodedImage decode_image(Bytes bytes, const std::string& name, const Decoding& 
   if (!reader->read_header())
     corrupt(name, fmt::format("not a {} that can be decoded ({})", format->name, reader->error()));
   const auto width = reader->width(), height = reader->height();
-  if (height < 1 || width < 1 || height > kMaxPixels / width)
-    corrupt(name, fmt::format("its header says {} x {} pixels; an image has 1 to {} million", width, height,
-                              kMaxPixels / 1'000'000));
+  if (height < 1 || width < 1) corrupt(name, fmt::format("its header says {} x {} pixels", width, height));
+  if (height > how.most_pixels / width)
+    corrupt(name, fmt::format("its header says {} x {} pixels, which are more than data.max_pixels = {}", width, height,
+                              how.most_pixels));
   auto pixels = at::empty({height, width, reader->has_alpha() ? 4 : 3}, at::kByte);
   if (!reader->read(pixels.mutable_data_ptr<unsigned char>()))
     corrupt(name, fmt::format("damaged {} ({})", format->name, reader->error()));
@@ -142,6 +145,14 @@ DecodedImage decode_image(Bytes bytes, const std::string& name, const Decoding& 
   const bool is_tiff = format->reader == tiff_reader;
   if (orientation != kUpright && (how.turn || is_tiff)) pixels = turn_upright(pixels, orientation);
   return {std::move(pixels), orientation != kUpright && !is_tiff};
+}
+
+std::size_t most_bytes(const Decoding& how) {
+  return 8 * static_cast<std::size_t>(how.most_pixels) + (std::size_t{64} << 20);
+}
+
+DecodedImage decode_file(const std::string& path, const Decoding& how) {
+  return decode_image(read_bytes(path, most_bytes(how)), path, how);
 }
 
 at::Tensor to_grey(const at::Tensor& image) {

@@ -15,8 +15,8 @@
 
 namespace trireme::datasets {
 
-/// Reads a file. @throws DataError that names it.
-std::vector<unsigned char> read_bytes(const std::string& path);
+/// Reads a file of at most `most` bytes. @throws DataError that names it.
+std::vector<unsigned char> read_bytes(const std::string& path, std::size_t most = std::size_t{1} << 40);
 
 inline constexpr const char* kIsFolder = "a folder";
 /// What shows, without opening it, that a file is no image: "no such file", kIsFolder; null: nothing.
@@ -27,7 +27,11 @@ bool has_image_ending(const std::string& name);
 /// These endings, for messages: ".jpg, .jpeg, ...".
 std::string image_endings();
 
+/// Pillow refuses images with more.
+inline constexpr std::int64_t kUsualMostPixels = 178'956'970;
+
 struct Decoding {
+  std::int64_t most_pixels = kUsualMostPixels;  ///< an image with more is refused, by its header
   bool turn = false;  ///< EXIF's orientation is applied. That of a TIFF always is, as by Pillow.
   /// The colour behind transparent pixels; unset: alpha is dropped.
   std::optional<std::array<unsigned char, 3>> background{};
@@ -36,9 +40,14 @@ struct DecodedImage {
   at::Tensor pixels;
   bool has_orientation = false;  ///< EXIF's, and it is not upright
 };
+/// Bytes of an image's file at most: 16 bits of four channels, and 64 MiB for everything else.
+std::size_t most_bytes(const Decoding& how);
 /// @param name the image's name in messages: its file.
-/// @throws DataError when the bytes are empty or of another format, or pixels are missing or damaged.
+/// @throws DataError when the bytes are empty or of another format, too many pixels, or some missing or damaged.
 DecodedImage decode_image(std::span<const unsigned char> bytes, const std::string& name, const Decoding& how = {});
+
+/// The same of a file. @throws DataError, also when it has more than most_bytes().
+DecodedImage decode_file(const std::string& path, const Decoding& how);
 
 /// The luma of an image, uint8 [H, W, 1], with the weights of ITU-R 601-2 in 16 bits, like Pillow's convert("L").
 at::Tensor to_grey(const at::Tensor& image);

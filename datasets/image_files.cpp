@@ -24,7 +24,7 @@ class NamedFilesSource : public PixelSource {
   [[nodiscard]] std::int64_t channels() const override { return channels_; }
   [[nodiscard]] DecodedImage load(std::int64_t index) const override {
     const auto& file = files_[static_cast<std::size_t>(index)];
-    auto image = decode_image(read_bytes(file), file, decoding_);
+    auto image = decode_file(file, decoding_);
     if (channels_ == 1) image.pixels = to_grey(image.pixels);
     return image;
   }

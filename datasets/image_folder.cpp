@@ -137,7 +137,7 @@ class FolderSource : public PixelSource {
   [[nodiscard]] std::int64_t label(std::int64_t index) const override { return index_->label(split_, index); }
   [[nodiscard]] DecodedImage load(std::int64_t index) const override {
     const auto file = (path_ / index_->file(split_, index)).string();
-    return decode_image(read_bytes(file), file, decoding_);
+    return decode_file(file, decoding_);
   }
 
  private:

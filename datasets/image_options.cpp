@@ -28,7 +28,7 @@ TransformOptions transform_of(const ImageOptions& options, std::int64_t default_
 }
 
 Decoding decoding_of(const DecodedImageOptions& options) {
-  Decoding out{.turn = options.exif == "apply"};
+  Decoding out{.most_pixels = options.max_pixels, .turn = options.exif == "apply"};
   if (options.background) {
     auto& colour = out.background.emplace();
     std::copy(options.background->begin(), options.background->end(), colour.begin());

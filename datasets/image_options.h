@@ -43,6 +43,10 @@ Fields<T>& add_decoding_fields(Fields<T>& table) {
            "The colour behind transparent pixels, as [red, green, blue] from 0 to 255, such as [255, 255, 255]. Unset: "
            "transparency is ignored, as in Pillow's convert(\"RGB\").",
            {.min = 0, .max = 255, .length = 3})
+      .add("max_pixels", &O::max_pixels,
+           "Images with more pixels are refused: a small file can say that it has any number of them. The default is "
+           "Pillow's limit.",
+           {.min = 1, .max = 1e10})
       .add("cache_mb", &O::cache_mb,
            "Memory per rank for decoded images in MiB; 0 decodes them again in each epoch. Unset: 512, or with "
            "shard_data = true on several ranks no limit.",

@@ -138,7 +138,7 @@ class TableSource : public PixelSource {
   [[nodiscard]] at::Tensor target(std::int64_t index) const override { return rows_.targets.label(index); }
   [[nodiscard]] DecodedImage load(std::int64_t index) const override {
     const auto file = (folder_ / rows_.files.at(static_cast<std::size_t>(index))).string();
-    return decode_image(read_bytes(file), file, decoding_);
+    return decode_file(file, decoding_);
   }
 
  private:

@@ -77,6 +77,9 @@ class TarSource : public PixelSource {
   [[nodiscard]] DecodedImage load(std::int64_t index) const override {
     const auto& [shard, image] = find(index);
     // The header comes with the image: it has the name for messages, and shows whether the archive was replaced.
+    if (image.bytes > most_bytes(decoding_))
+      throw DataError(fmt::format("{}: the image at byte {} has {}, which are too many", shard.path, image.offset,
+                                  text::bytes(image.bytes)));
     std::vector<char> bytes(static_cast<std::size_t>(kTarBlock) + image.bytes);
     open_.open(shard, next_of(shard))->read(image.offset - kTarBlock, bytes);
     const auto name = tar_member_name({bytes.data(), static_cast<std::size_t>(kTarBlock)});

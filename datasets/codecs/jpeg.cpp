@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <csetjmp>
 #include <cstddef>
 #include <cstdio>  // jpeglib.h needs it
@@ -14,7 +15,9 @@
 namespace trireme::datasets {
 namespace {
 
-constexpr int kMaxScans = 500;  // a progressive JPEG has about ten; each scan costs the time of the whole image
+// A progressive JPEG has about ten scans, each of which costs the time of the whole image: of large images fewer are
+// read, so that the time is bounded.
+constexpr std::int64_t kLeastMaxScans = 30, kMostMaxScans = 500, kMostScannedPixels = 4'000'000'000;
 constexpr int kExifMarker = JPEG_APP0 + 1;
 
 /// May run in place; reads 4 bytes per pixel and writes 3. Adobe's files have inverted inks: R = C * K / 255.
@@ -95,8 +98,10 @@ class JpegReader final : public ImageReader {
   }
   static void check_scans(j_common_ptr decoder) {
     auto* reader = static_cast<JpegReader*>(decoder->client_data);
-    if (reader->decoder_.input_scan_number <= kMaxScans) return;
-    std::snprintf(reader->message_, sizeof reader->message_, "more than %d scans", kMaxScans);
+    const auto pixels = std::max<std::int64_t>(1, reader->width() * reader->height());
+    const auto most = std::clamp(kMostScannedPixels / pixels, kLeastMaxScans, kMostMaxScans);
+    if (reader->decoder_.input_scan_number <= most) return;
+    std::snprintf(reader->message_, sizeof reader->message_, "more than %d scans", static_cast<int>(most));
     std::longjmp(reader->failed_, 1);
   }
 

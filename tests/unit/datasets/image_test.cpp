@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstdio>  // jpeglib.h needs it
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
@@ -108,6 +109,22 @@ TEST(Image, ReadsWhatIsOddButWhole) {
   revision[11] = 9;  // of JFIF
   for (const auto& bytes : {zeros_in_header, zeros_before_end, revision})
     EXPECT_TRUE(at::equal(decode_image(bytes, "x").pixels, pixels));
+}
+
+TEST(Image, RefusesWhatWouldTakeTooMuchMemory) {
+  const Folder folder;
+  const auto refused = [](const auto& read) { return message_of([&] { static_cast<void>(read()); }); };
+  const auto bytes = jpeg(ramp(64, 48));
+  EXPECT_EQ(decode_image(bytes, "x", {.most_pixels = 3072}).pixels.numel(), 3 * 3072);
+  EXPECT_EQ(refused([&] { return decode_image(bytes, "x", {.most_pixels = 3071}); }),
+            "x: its header says 48 x 64 pixels, which are more than data.max_pixels = 3071");
+  const auto file = folder.path("long.png");
+  write_png(file, ramp(8, 8));
+  std::filesystem::resize_file(file, (64 << 20) + 8 * 64);
+  EXPECT_EQ(decode_file(file, {.most_pixels = 64}).pixels.numel(), 3 * 64);
+  std::filesystem::resize_file(file, (64 << 20) + 8 * 64 + 1);
+  EXPECT_EQ(refused([&] { return decode_file(file, {.most_pixels = 64}); }),
+            file + ": 64.0 MiB are too many; at most 64.0 MiB are read");
 }
 
 TEST(Image, RefusesDamage) {
