@@ -17,7 +17,7 @@ std::string cleaned(const std::string& text, const BertNormalizerOptions& option
   for (std::size_t at = 0; at < text.size();) {
     auto c = next_char(text, at);
     if (options.clean_text) {
-      if (c == 0 || c == 0xFFFD || (is_control(c) && !is_line_or_tab(c))) continue;
+      if (c == 0 || c == 0xFFFD || is_control(c)) continue;
       if (is_white_space(c)) c = ' ';
     }
     const bool is_separate = options.handle_chinese_chars && is_ideograph(c);

@@ -3,14 +3,17 @@
 #include <fmt/format.h>
 #include <unicode/regex.h>
 #include <unicode/unistr.h>
+#include <unicode/uscript.h>
 #include <unicode/utf16.h>
 
 #include <algorithm>
+#include <functional>
 #include <optional>
 #include <utility>
 
 #include "core/base/error.h"
 #include "tokenizers/unicode.h"
+#include "tokenizers/unicode_tables.h"
 
 namespace trireme::tokenizers {
 namespace {
@@ -18,12 +21,47 @@ namespace {
 constexpr std::int32_t kMostSteps = 10'000;         // ICU's unit: about a millisecond of work for one match
 constexpr std::size_t kLongestExpression = 10'000;  // bytes
 
-/// ICU's form of an escape such as \s (`letter` is its second character), or nothing if the two differ about it.
-std::optional<std::string> icu_escape(char letter) {
-  // ICU's \s lacks U+000B and U+0085.
-  if (letter == 's') return "\\p{White_Space}";
-  if (letter == 'S') return "\\P{White_Space}";
-  const std::string_view same = "pPdDrntfAz";
+/// An ICU set of the code points whose classes are in it; of the others if it is negated.
+std::string set_of(bool negated, const std::function<bool(const CharClass&)>& is_in) {
+  std::string out = negated ? "[^" : "[";
+  std::uint32_t at = 0;
+  for (const auto run : class_runs()) {
+    if (is_in(char_classes()[run.index])) out += fmt::format("\\x{{{:X}}}-\\x{{{:X}}}", at, at + run.length - 1);
+    at += run.length;
+  }
+  return out + "]";
+}
+
+std::string set_of(bool negated, CharFlag flag) {
+  return set_of(negated, [flag](const CharClass& c) { return (c.flags & flag) != 0; });
+}
+
+/// The set that \p{..} means, `name` between the braces; \P{..} if it is negated. Properties other than general
+/// categories and Han are ICU's.
+std::string property_set(bool negated, const std::string& name) {
+  if (name.starts_with('^')) return property_set(!negated, name.substr(1));
+  if (u_getPropertyValueEnum(UCHAR_SCRIPT, name.c_str()) == USCRIPT_HAN) return set_of(negated, kIsHan);
+  const auto mask = u_getPropertyValueEnum(UCHAR_GENERAL_CATEGORY_MASK, name.c_str());
+  if (mask == UCHAR_INVALID_CODE) return fmt::format("\\{}{{{}}}", negated ? 'P' : 'p', name);
+  return set_of(negated, [mask = static_cast<std::uint32_t>(mask)](const CharClass& c) {
+    return (U_MASK(c.category) & mask) != 0;
+  });
+}
+
+/// ICU's form of the escape that `rest` begins with, such as \s or \p{L}, whose length is set; or nothing if it is not
+/// supported.
+std::optional<std::string> icu_escape(std::string_view rest, std::size_t& length) {
+  const char letter = rest.size() > 1 ? rest[1] : '\0';
+  length = 2;
+  if (letter == 's' || letter == 'S') return set_of(letter == 'S', kIsWhiteSpace);
+  if (letter == 'd' || letter == 'D') return property_set(letter == 'D', "Nd");
+  if (letter == 'p' || letter == 'P') {
+    const auto end = rest.find('}');
+    if (end == rest.npos || rest[2] != '{') return std::nullopt;
+    length = end + 1;
+    return property_set(letter == 'P', std::string(rest.substr(3, end - 3)));
+  }
+  const std::string_view same = "rntfAz";
   const bool is_symbol =
       letter > ' ' && letter < 0x7F && std::string_view("_<>`'").find(letter) == std::string_view::npos &&
       !((letter >= '0' && letter <= '9') || (letter >= 'a' && letter <= 'z') || (letter >= 'A' && letter <= 'Z'));
@@ -45,13 +83,11 @@ icu::UnicodeString to_icu(const std::string& expression) {
   for (std::size_t at = 0; at < expression.size(); ++at) {
     const char c = expression[at];
     if (c == '\\') {
-      const char letter = at + 1 < expression.size() ? expression[at + 1] : '\0';
-      const auto escape = icu_escape(letter);
+      std::size_t length = 0;
+      const auto escape = icu_escape(std::string_view(expression).substr(at), length);
       if (!escape) refuse("this escape", at);
       out += *escape;
-      ++at;
-      const bool has_name = (letter == 'p' || letter == 'P') && expression.find('}', at) != expression.npos;
-      for (; has_name && expression[at] != '}'; ++at) out += expression[at + 1];
+      at += length - 1;
       is_counted = false;
       continue;
     }

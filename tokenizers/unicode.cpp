@@ -2,39 +2,57 @@
 
 #include <fmt/format.h>
 #include <unicode/normalizer2.h>
-#include <unicode/uchar.h>
+#include <unicode/uniset.h>
 #include <unicode/unistr.h>
-#include <unicode/ustring.h>
 #include <unicode/utf8.h>
 
 #include <algorithm>
 #include <array>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "tokenizers/unicode_tables.h"
 
 namespace trireme::tokenizers {
 namespace {
 
+constexpr char32_t kDottedI = 0x130, kNonJoiner = 0x200C;
+
 UChar32 code_point(char32_t c) { return static_cast<UChar32>(c); }
 
-const icu::Normalizer2& normalizer(NormalForm form) {
-  const bool compatible = form == NormalForm::nfkc || form == NormalForm::nfkd;
-  const bool composed = form == NormalForm::nfc || form == NormalForm::nfkc;
+/// Without the code points that are younger than Hugging Face's tables: those stay as they are.
+icu::FilteredNormalizer2 make_normalizer(const char* name, UNormalization2Mode mode) {
   UErrorCode status = U_ZERO_ERROR;
-  const auto* found = icu::Normalizer2::getInstance(nullptr, compatible ? "nfkc" : "nfc",
-                                                    composed ? UNORM2_COMPOSE : UNORM2_DECOMPOSE, status);
-  TRIREME_CHECK(U_SUCCESS(status) && found != nullptr, "ICU has no normal forms: {}", u_errorName(status));
-  return *found;
+  static const icu::UnicodeSet known(u"[:age=9.0:]", status);
+  const auto* normalizer = icu::Normalizer2::getInstance(nullptr, name, mode, status);
+  TRIREME_CHECK(U_SUCCESS(status) && normalizer != nullptr, "ICU has no normal forms: {}", u_errorName(status));
+  return {*normalizer, known};
 }
 
-struct BreakClass {
-  int kind;         ///< UGraphemeClusterBreak
-  bool is_picture;  ///< Extended_Pictographic
-};
-BreakClass break_class(char32_t c) {
-  return {u_getIntPropertyValue(code_point(c), UCHAR_GRAPHEME_CLUSTER_BREAK),
-          u_hasBinaryProperty(code_point(c), UCHAR_EXTENDED_PICTOGRAPHIC) != 0};
+const icu::Normalizer2& normalizer(NormalForm form) {
+  static const std::array<icu::FilteredNormalizer2, 4> by_form{
+      make_normalizer("nfc", UNORM2_COMPOSE), make_normalizer("nfc", UNORM2_DECOMPOSE),
+      make_normalizer("nfkc", UNORM2_COMPOSE), make_normalizer("nfkc", UNORM2_DECOMPOSE)};
+  return by_form.at(static_cast<std::size_t>(form));
+}
+
+const CharClass& class_of(char32_t c) {
+  static const std::vector<std::uint8_t> indices = [] {
+    std::vector<std::uint8_t> out;
+    for (const auto run : class_runs()) out.insert(out.end(), run.length, static_cast<std::uint8_t>(run.index));
+    return out;
+  }();
+  return char_classes()[indices[c]];
+}
+
+bool has(char32_t c, CharFlag flag) { return (class_of(c).flags & flag) != 0; }
+
+/// Its UGraphemeClusterBreak.
+int cluster_break(char32_t c) {
+  constexpr char32_t kFirstSyllable = 0xAC00, kTrailing = 28;  // of Hangul
+  const auto kind = class_of(c).cluster;
+  return kind == U_GCB_LV && (c - kFirstSyllable) % kTrailing != 0 ? U_GCB_LVT : kind;
 }
 
 /// The rules of UAX 29 for two neighbours: GB3 to GB9b.
@@ -83,17 +101,28 @@ void append_char(std::string& text, char32_t c) {
 std::size_t count_chars(std::string_view text) { return text::width(text); }
 
 std::size_t cluster_end(std::string_view text, std::size_t at) {
-  auto left = break_class(next_char(text, at));
-  bool picture = left.is_picture;  // the cluster is one, and what extends it
-  std::size_t flags = left.kind == U_GCB_REGIONAL_INDICATOR ? 1 : 0;
+  enum class Conjunct : std::uint8_t { none, consonant, linked };  // Indic consonants: GB9c
+  char32_t left = next_char(text, at);
+  bool picture = has(left, kIsPicture);  // the cluster is one, and what extends it
+  std::size_t flags = cluster_break(left) == U_GCB_REGIONAL_INDICATOR ? 1 : 0;
+  auto conjunct = has(left, kIsConsonant) ? Conjunct::consonant : Conjunct::none;
   while (at < text.size()) {
     auto after = at;
-    const auto right = break_class(next_char(text, after));
-    const bool joined_picture = picture && left.kind == U_GCB_ZWJ && right.is_picture;
-    const bool pair_of_flags = right.kind == U_GCB_REGIONAL_INDICATOR && flags % 2 == 1;
-    if (!joins(left.kind, right.kind) && !joined_picture && !pair_of_flags) break;
-    picture = joined_picture || (picture && (right.kind == U_GCB_EXTEND || right.kind == U_GCB_ZWJ));
-    flags = right.kind == U_GCB_REGIONAL_INDICATOR ? flags + 1 : 0;
+    const auto right = next_char(text, after);
+    const auto left_kind = cluster_break(left), kind = cluster_break(right);
+    const bool joined_picture = picture && left_kind == U_GCB_ZWJ && has(right, kIsPicture);
+    const bool pair_of_flags = kind == U_GCB_REGIONAL_INDICATOR && flags % 2 == 1;
+    const bool joined_consonant = conjunct == Conjunct::linked && has(right, kIsConsonant);
+    if (!joins(left_kind, kind) && !joined_picture && !pair_of_flags && !joined_consonant) break;
+    const bool extends = kind == U_GCB_EXTEND || kind == U_GCB_ZWJ;
+    picture = joined_picture || (picture && extends);
+    flags = kind == U_GCB_REGIONAL_INDICATOR ? flags + 1 : 0;
+    if (has(right, kIsConsonant))
+      conjunct = Conjunct::consonant;
+    else if (conjunct != Conjunct::none && has(right, kIsLinker))
+      conjunct = Conjunct::linked;
+    else if (!extends || right == kNonJoiner)
+      conjunct = Conjunct::none;
     left = right;
     at = after;
   }
@@ -104,27 +133,13 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return U8_IS_SINGLE(c); });
 }
 
-bool is_white_space(char32_t c) { return u_isUWhiteSpace(code_point(c)) != 0; }
-
-bool is_punctuation(char32_t c) {
-  if (c < 0x80) return c > ' ' && c < 0x7F && u_isalnum(code_point(c)) == 0;
-  return u_ispunct(code_point(c)) != 0;
-}
-
-bool is_control(char32_t c) {
-  return (U_GET_GC_MASK(code_point(c)) & (U_GC_CC_MASK | U_GC_CF_MASK | U_GC_CO_MASK)) != 0;
-}
-
-bool is_nonspacing_mark(char32_t c) { return u_charType(code_point(c)) == U_NON_SPACING_MARK; }
-
-bool is_mark(char32_t c) { return (U_GET_GC_MASK(code_point(c)) & U_GC_M_MASK) != 0; }
-
-bool is_number(char32_t c) { return (U_GET_GC_MASK(code_point(c)) & U_GC_N_MASK) != 0; }
-
-bool is_word_char(char32_t c) {
-  return u_isUAlphabetic(code_point(c)) != 0 || u_hasBinaryProperty(code_point(c), UCHAR_JOIN_CONTROL) != 0 ||
-         (U_GET_GC_MASK(code_point(c)) & (U_GC_M_MASK | U_GC_ND_MASK | U_GC_PC_MASK)) != 0;
-}
+bool is_white_space(char32_t c) { return has(c, kIsWhiteSpace); }
+bool is_punctuation(char32_t c) { return has(c, kIsPunctuation); }
+bool is_control(char32_t c) { return has(c, kIsControl); }
+bool is_nonspacing_mark(char32_t c) { return has(c, kIsNonspacing); }
+bool is_mark(char32_t c) { return has(c, kIsMark); }
+bool is_number(char32_t c) { return has(c, kIsNumber); }
+bool is_word_char(char32_t c) { return has(c, kIsWord); }
 
 bool is_ideograph(char32_t c) {
   struct Block {
@@ -147,14 +162,15 @@ void append_lowercase(std::string& text, char32_t c) {
     text += static_cast<char>(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);
     return;
   }
-  // The function for strings, given one character: that for characters cannot return two (U+0130 has i and a dot).
-  icu::UnicodeString one(code_point(c));
-  std::array<UChar, 8> lower{};
-  UErrorCode status = U_ZERO_ERROR;
-  const auto size =
-      u_strToLower(lower.data(), static_cast<std::int32_t>(lower.size()), one.getBuffer(), one.length(), "", &status);
-  TRIREME_CHECK(U_SUCCESS(status), "no lowercase of U+{:04X}: {}", static_cast<std::uint32_t>(c), u_errorName(status));
-  icu::UnicodeString(false, lower.data(), size).toUTF8String(text);
+  if (c == kDottedI) {  // the only one whose lowercase is two characters
+    text += "i\u0307";
+    return;
+  }
+  const auto runs = lowercase_runs();
+  const auto run = std::lower_bound(runs.begin(), runs.end(), c,
+                                    [](const LowercaseRun& r, char32_t wanted) { return r.last < wanted; });
+  const bool is_in = run != runs.end() && c >= run->first && (c - run->first) % run->step == 0;
+  append_char(text, is_in ? c + static_cast<char32_t>(run->added) : c);
 }
 
 std::string normal_form(std::string_view text, NormalForm form) {

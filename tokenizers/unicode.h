@@ -1,5 +1,6 @@
-// Characters of UTF-8 text: classes, case and normal forms by ICU. Characters that are younger than ICU's or Hugging
-// Face's Unicode tables may be classified otherwise there than here.
+// Characters of UTF-8 text: classes and case by our own tables (unicode_tables.h), which are Hugging Face's; normal
+// forms by ICU, for the code points of Unicode 9 alone, as Hugging Face's library has them. They do not change once
+// they are in Unicode, so that every ICU will do.
 //
 // All functions but invalid_byte() and repaired() take valid UTF-8.
 #pragma once
@@ -31,16 +32,15 @@ std::size_t cluster_end(std::string_view text, std::size_t at);
 
 bool is_ascii(std::string_view text);
 bool is_white_space(char32_t c);
-/// ASCII's punctuation and symbols, and Unicode's punctuation.
+/// Of BERT: ASCII's punctuation and symbols, and Unicode's punctuation.
 bool is_punctuation(char32_t c);
-/// Unicode's categories Cc, Cf and Co.
+/// Of BERT: what is left out.
 bool is_control(char32_t c);
+/// Of BERT: marks that are left out.
 bool is_nonspacing_mark(char32_t c);
-/// Unicode's categories Mn, Mc and Me.
 bool is_mark(char32_t c);
-/// Unicode's categories Nd, Nl and No.
 bool is_number(char32_t c);
-/// \w of regular expressions.
+/// \w of Whitespace and of added tokens.
 bool is_word_char(char32_t c);
 /// In the blocks of unified and compatibility ideographs that BERT separates; kana and Hangul are not.
 bool is_ideograph(char32_t c);
