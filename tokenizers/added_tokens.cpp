@@ -134,9 +134,10 @@ void AddedTokensReader::add_special(const std::vector<std::string>& contents) {
 
 AddedTokens AddedTokensReader::finish(const Normalizer& normalizer, const std::string& path) {
   for (const auto& token : tokens_)
-    if (token.normalized && normalizer(token.content).empty())
+    if (token.normalized && normalizer(AlignedText(token.content)).text().empty())
       throw DataError(fmt::format("{}: the normalized form of the added token \"{}\" is empty", path, token.content));
-  return AddedTokens(std::move(tokens_), normalizer);
+  return AddedTokens(std::move(tokens_),
+                     [&](const std::string& content) { return normalizer(AlignedText(content)).text(); });
 }
 
 }  // namespace trireme::tokenizers

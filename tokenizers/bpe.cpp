@@ -29,35 +29,51 @@ struct Candidate {
   }
 };
 
+/// A token and how many bytes of the piece it takes.
+struct Symbol {
+  std::int32_t id = 0;
+  std::size_t bytes = 0;
+};
+
 /// The tokens of a piece as a list: merging two removes the right one.
 class TokenList {
  public:
-  explicit TokenList(const Ids& ids) : ids_(ids), next_(ids.size()), previous_(ids.size()) {
-    const auto size = static_cast<std::int32_t>(ids.size());
+  explicit TokenList(std::vector<Symbol> symbols)
+      : symbols_(std::move(symbols)), next_(symbols_.size()), previous_(symbols_.size()) {
+    const auto size = static_cast<std::int32_t>(symbols_.size());
     for (std::int32_t at = 0; at < size; ++at) {
       next_[index(at)] = at + 1 < size ? at + 1 : kNone;
       previous_[index(at)] = at - 1;
     }
   }
-  [[nodiscard]] std::int32_t id(std::int32_t at) const { return ids_[index(at)]; }
+  [[nodiscard]] std::int32_t id(std::int32_t at) const { return symbols_[index(at)].id; }
   [[nodiscard]] std::int32_t next(std::int32_t at) const { return next_[index(at)]; }
   [[nodiscard]] std::int32_t previous(std::int32_t at) const { return previous_[index(at)]; }
   void merge_with_next(std::int32_t at, std::int32_t merged) {
     const auto removed = next(at), after = next(removed);
-    ids_[index(at)] = merged;
-    ids_[index(removed)] = kNone;
+    symbols_[index(at)].id = merged;
+    symbols_[index(at)].bytes += symbols_[index(removed)].bytes;
+    symbols_[index(removed)].id = kNone;
     next_[index(at)] = after;
     if (after != kNone) previous_[index(after)] = at;
   }
-  [[nodiscard]] Ids left() const {
-    Ids out;
-    std::copy_if(ids_.begin(), ids_.end(), std::back_inserter(out), [](std::int32_t id) { return id != kNone; });
+  /// One behind the other.
+  [[nodiscard]] PieceTokens tokens() const {
+    PieceTokens out;
+    out.reserve(symbols_.size());
+    std::size_t begin = 0;
+    for (const auto& symbol : symbols_) {
+      if (symbol.id == kNone) continue;
+      const auto end = begin + symbol.bytes;
+      out.push_back({symbol.id, static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)});
+      begin = end;
+    }
     return out;
   }
 
  private:
   static std::size_t index(std::int32_t at) { return static_cast<std::size_t>(at); }
-  Ids ids_;
+  std::vector<Symbol> symbols_;
   std::vector<std::int32_t> next_, previous_;
 };
 
@@ -72,28 +88,32 @@ class Bpe : public TokenModel {
       for (std::size_t byte = 0; byte < bytes_.size(); ++byte)
         bytes_[byte] = this->vocabulary().id(fmt::format("<0x{:02X}>", byte));
   }
-  void encode(std::string_view piece, Ids& out) const override {
+  void encode(std::string_view piece, PieceTokens& out) const override {
     if (options_.ignore_merges) {
       if (const auto id = vocabulary().id(piece)) {
-        out.push_back(*id);
+        out.push_back({*id, 0, static_cast<std::uint32_t>(piece.size())});
         return;
       }
     }
     const bool is_cached = piece.size() <= PieceCache::kLongestPiece;
     if (is_cached && cache_.find(piece, out)) return;
-    auto ids = characters(piece);
-    merge(ids);
-    if (is_cached) cache_.add(piece, ids);
-    out.insert(out.end(), ids.begin(), ids.end());
+    const auto tokens = merged(characters(piece));
+    if (is_cached) cache_.add(piece, tokens);
+    out.insert(out.end(), tokens.begin(), tokens.end());
   }
   [[nodiscard]] std::string kind() const override { return options_.byte_level ? "byte-level BPE" : "BPE"; }
 
  private:
-  [[nodiscard]] Ids characters(std::string_view piece) const {
-    Ids out;
+  [[nodiscard]] std::vector<Symbol> characters(std::string_view piece) const {
+    std::vector<Symbol> out;
     out.reserve(piece.size());
     std::string with_affixes;
-    bool unknown = false;  // one is due, which the next known character puts out: bytes do not, as in Hugging Face's
+    // The bytes of one that is due, which the next known character puts out: bytes do not, as in Hugging Face's.
+    std::size_t unknown = 0;
+    const auto put_unknown = [&] {
+      if (unknown > 0) out.push_back({*options_.unknown, unknown});
+      unknown = 0;
+    };
     for (std::size_t at = 0; at < piece.size();) {
       const auto begin = at;
       next_char(piece, at);
@@ -104,19 +124,18 @@ class Bpe : public TokenModel {
         character = with_affixes;
       }
       if (const auto id = vocabulary().id(character)) {
-        if (unknown) out.push_back(*options_.unknown);
-        unknown = false;
-        out.push_back(*id);
+        put_unknown();
+        out.push_back({*id, at - begin});
       } else if (!append_bytes(character, out) && options_.unknown) {
-        if (unknown && !options_.fuse_unknown) out.push_back(*options_.unknown);
-        unknown = true;
+        if (!options_.fuse_unknown) put_unknown();
+        unknown += at - begin;
       }
     }
-    if (unknown) out.push_back(*options_.unknown);
+    put_unknown();
     return out;
   }
   /// Appends the tokens of an unknown character's bytes; false if one of them is no token.
-  bool append_bytes(std::string_view character, Ids& out) const {
+  bool append_bytes(std::string_view character, std::vector<Symbol>& out) const {
     if (!options_.byte_fallback) return false;
     const auto before = out.size();
     for (const char byte : character) {
@@ -125,12 +144,13 @@ class Bpe : public TokenModel {
         out.resize(before);
         return false;
       }
-      out.push_back(*id);
+      out.push_back({*id, 1});
     }
     return true;
   }
-  void merge(Ids& ids) const {
-    TokenList tokens(ids);
+  [[nodiscard]] PieceTokens merged(std::vector<Symbol> symbols) const {
+    const auto size = symbols.size();
+    TokenList tokens(std::move(symbols));
     std::vector<Candidate> possible;
     const auto candidate = [&](std::int32_t at) -> std::optional<Candidate> {
       if (at == kNone || tokens.id(at) == kNone || tokens.next(at) == kNone) return std::nullopt;
@@ -138,7 +158,7 @@ class Bpe : public TokenModel {
       if (found == nullptr) return std::nullopt;
       return Candidate{found->rank, found->merged, at};
     };
-    for (std::size_t at = 0; at < ids.size(); ++at)
+    for (std::size_t at = 0; at < size; ++at)
       if (const auto found = candidate(static_cast<std::int32_t>(at))) possible.push_back(*found);
     std::priority_queue queue(std::less<Candidate>(), std::move(possible));
     while (!queue.empty()) {
@@ -151,7 +171,7 @@ class Bpe : public TokenModel {
       for (const auto at : {tokens.previous(top.at), top.at})
         if (const auto found = candidate(at)) queue.push(*found);
     }
-    ids = tokens.left();
+    return tokens.tokens();
   }
 
   MergeTable merges_;

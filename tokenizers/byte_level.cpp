@@ -1,5 +1,7 @@
 #include "tokenizers/byte_level.h"
 
+#include <unicode/utf8.h>
+
 #include <array>
 
 #include "tokenizers/unicode.h"
@@ -35,11 +37,13 @@ constexpr Alphabet kAlphabet = make_alphabet();
 
 }  // namespace
 
-std::string to_byte_level(std::string_view text) {
-  std::string out;
-  out.reserve(text.size() + text.size() / 4);
-  for (const char byte : text) append_char(out, kAlphabet.char_of[static_cast<unsigned char>(byte)]);
-  return out;
+AlignedText to_byte_level(const AlignedText& text) {
+  TextEdit out(text);
+  for (const char byte : text.text()) {
+    const auto c = kAlphabet.char_of[static_cast<unsigned char>(byte)];
+    U8_IS_TRAIL(byte) ? out.insert(c) : out.replace(c);
+  }
+  return out.finish();
 }
 
 std::string from_byte_level(std::string_view token) {

@@ -5,10 +5,12 @@
 #include <string>
 #include <string_view>
 
+#include "tokenizers/aligned_text.h"
+
 namespace trireme::tokenizers {
 
 /// The characters of the text's bytes.
-std::string to_byte_level(std::string_view text);
+AlignedText to_byte_level(const AlignedText& text);
 /// The bytes of these characters; the token itself if one of them belongs to no byte.
 std::string from_byte_level(std::string_view token);
 

@@ -56,30 +56,36 @@ class CharMap {
     return std::nullopt;
   }
 
-  [[nodiscard]] std::string normalized(const std::string& text) const {
-    std::string out;
-    out.reserve(text.size());
-    const auto append = [&](std::string_view part) {
-      if (out.size() + part.size() > kMostText)
+  [[nodiscard]] AlignedText normalized(const AlignedText& from) const {
+    const auto& text = from.text();
+    TextEdit out(from);
+    const auto replace = [&](std::string_view part, std::string_view made) {
+      if (out.size() + made.size() > kMostText)
         throw DataError(
             fmt::format("a text of {} bytes becomes too long when the tokenizer normalizes it; split it", text.size()));
-      out.append(part);
+      auto left = count_chars(part);
+      for (std::size_t at = 0; at<made.size(); left -= left> 0 ? 1 : 0) {
+        const auto c = next_char(made, at);
+        left > 0 ? out.replace(c) : out.insert(c);
+      }
+      // Hugging Face's library forgets characters that are left out at the beginning; later ones stand for them.
+      for (; left > 0 && out.size() > 0; --left) out.skip_into_added();
     };
     for (std::size_t at = 0; at < text.size();) {
       const auto end = cluster_end(text, at);
       const auto cluster = std::string_view(text).substr(at, end - at);
       if (const auto whole = cluster.size() <= kLongestCluster ? find(cluster) : std::nullopt) {
-        append(*whole);
+        replace(cluster, *whole);
         at = end;
       }
       while (at < end) {
         const auto begin = at;
         next_char(text, at);
         const auto character = std::string_view(text).substr(begin, at - begin);
-        append(find(character).value_or(character));
+        replace(character, find(character).value_or(character));
       }
     }
-    return out;
+    return out.finish();
   }
 
  private:
@@ -96,7 +102,7 @@ class CharMap {
 }  // namespace
 
 Normalizer char_map_normalizer(std::string_view bytes) {
-  return [map = std::make_shared<const CharMap>(bytes)](const std::string& text) { return map->normalized(text); };
+  return [map = std::make_shared<const CharMap>(bytes)](const AlignedText& text) { return map->normalized(text); };
 }
 
 }  // namespace trireme::tokenizers

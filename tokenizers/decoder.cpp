@@ -15,6 +15,10 @@
 namespace trireme::tokenizers {
 namespace {
 
+std::string with_replaced(const std::string& token, const Pattern& pattern, const std::string& content) {
+  return replaced(AlignedText(token), pattern, content).text();
+}
+
 /// What BERT's clean-up writes for what, in this order.
 std::string cleaned_up(std::string token) {
   static constexpr std::array<std::pair<const char*, const char*>, 11> kRules{{{" .", "."},
@@ -29,7 +33,7 @@ std::string cleaned_up(std::string token) {
                                                                                {" 've", "'ve"},
                                                                                {" 're", "'re"}}};
   for (const auto& [from, to] : kRules)
-    if (token.find(from) != token.npos) token = replaced(token, Pattern::of_literal(from), to);
+    if (token.find(from) != token.npos) token = with_replaced(token, Pattern::of_literal(from), to);
   return token;
 }
 
@@ -96,14 +100,14 @@ Decoder byte_fallback_decoder() { return with_bytes_joined; }
 Decoder metaspace_decoder(std::string replacement, bool drop_in_first) {
   return [pattern = Pattern::of_literal(std::move(replacement)), drop_in_first](Tokens tokens) {
     for (std::size_t i = 0; i < tokens.size(); ++i)
-      tokens[i] = replaced(tokens[i], pattern, i == 0 && drop_in_first ? "" : " ");
+      tokens[i] = with_replaced(tokens[i], pattern, i == 0 && drop_in_first ? "" : " ");
     return tokens;
   };
 }
 
 Decoder replace_decoder(Pattern pattern, std::string content) {
   return [pattern = std::move(pattern), content = std::move(content)](Tokens tokens) {
-    for (auto& token : tokens) token = replaced(token, pattern, content);
+    for (auto& token : tokens) token = with_replaced(token, pattern, content);
     return tokens;
   };
 }
@@ -111,7 +115,7 @@ Decoder replace_decoder(Pattern pattern, std::string content) {
 Decoder bpe_decoder(std::string suffix) {
   return [pattern = Pattern::of_literal(std::move(suffix))](Tokens tokens) {
     for (std::size_t i = 0; i < tokens.size(); ++i)
-      tokens[i] = replaced(tokens[i], pattern, i + 1 < tokens.size() ? " " : "");
+      tokens[i] = with_replaced(tokens[i], pattern, i + 1 < tokens.size() ? " " : "");
     return tokens;
   };
 }
@@ -122,8 +126,8 @@ Decoder ctc_decoder(std::string padding, std::string delimiter, bool cleanup) {
     tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
     Tokens out;
     for (const auto& token : tokens) {
-      auto text = replaced(token, padding, "");
-      if (cleanup) text = replaced(cleaned_up(std::move(text)), delimiter, " ");
+      auto text = with_replaced(token, padding, "");
+      if (cleanup) text = with_replaced(cleaned_up(std::move(text)), delimiter, " ");
       if (!text.empty()) out.push_back(std::move(text));
     }
     return out;

@@ -69,32 +69,49 @@ PostProcessor read_bert_processing(const JsonView& json, const TokenizerParts& p
   return {{{{}, cls, 0}, {0, {}, 0}, {{}, sep, 0}}, {{{}, cls, 0}, {0, {}, 0}, {{}, sep, 0}, {1, {}, 1}, {{}, sep, 1}}};
 }
 
+/// Sets what becomes of the offsets of byte-level tokens.
+void read_trimming(const JsonView& json, PostProcessor& out) {
+  out.trims = json.find("trim_offsets").flag_or(true);
+  out.keeps_first_space = json.find("add_prefix_space").flag_or(true);
+}
+
 /// RoBERTa's <s> A </s></s> B </s>, all of type 0.
 PostProcessor read_roberta_processing(const JsonView& json, const TokenizerParts& parts) {
   json.allow_only({"type", "sep", "cls", "trim_offsets", "add_prefix_space"});
   const auto sep = read_token(json.at("sep"), parts), cls = read_token(json.at("cls"), parts);
-  return {{{{}, cls, 0}, {0, {}, 0}, {{}, sep, 0}},
-          {{{}, cls, 0}, {0, {}, 0}, {{}, sep, 0}, {{}, sep, 0}, {1, {}, 0}, {{}, sep, 0}}};
+  PostProcessor out{{{{}, cls, 0}, {0, {}, 0}, {{}, sep, 0}},
+                    {{{}, cls, 0}, {0, {}, 0}, {{}, sep, 0}, {{}, sep, 0}, {1, {}, 0}, {{}, sep, 0}}};
+  read_trimming(json, out);
+  return out;
 }
-
-bool adds_nothing(const JsonView& json) { return json.is_null() || json.at("type").text() == "ByteLevel"; }
 
 PostProcessor read_processor_sequence(const JsonView& json, const TokenizerParts& parts) {
   json.allow_only({"type", "processors"});
-  std::optional<PostProcessor> out;
+  PostProcessor out, trimming;
+  bool adds_tokens = false;
   for (const auto& processor : json.at("processors").elements()) {
-    if (adds_nothing(processor)) continue;
-    if (out) processor.refuse("a second post-processor that adds tokens is not supported");
-    out = read_post_processor(processor, parts);
+    const auto read = read_post_processor(processor, parts);
+    if (read.trims) trimming = read;
+    if (processor.is_null() || processor.at("type").text() == "ByteLevel") continue;
+    if (adds_tokens) processor.refuse("a second post-processor that adds tokens is not supported");
+    adds_tokens = true;
+    out = read;
   }
-  return out.value_or(PostProcessor());
+  out.trims = trimming.trims;
+  out.keeps_first_space = trimming.keeps_first_space;
+  return out;
 }
 
 }  // namespace
 
 PostProcessor read_post_processor(const JsonView& json, const TokenizerParts& parts) {
-  if (adds_nothing(json)) return {};
+  if (json.is_null()) return {};
   const auto& type = json.at("type").text();
+  if (type == "ByteLevel") {
+    PostProcessor out;
+    read_trimming(json, out);
+    return out;
+  }
   if (type == "TemplateProcessing") return read_template_processing(json, parts);
   if (type == "BertProcessing") return read_bert_processing(json, parts);
   if (type == "RobertaProcessing") return read_roberta_processing(json, parts);

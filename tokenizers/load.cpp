@@ -43,6 +43,21 @@ class ByteTokenizer : public Tokenizer {
     return PostProcessor().sample(encode(text), std::move(second), max_tokens);
   }
   Ids encode_prompt(std::string_view text) const override { return encode(text); }
+  std::vector<Token> tokenize(std::string_view text, std::optional<std::string_view> pair,
+                              bool /*special*/) const override {
+    std::vector<Token> out;
+    for (const int number : {0, 1}) {
+      const auto each = number == 0 ? text : pair.value_or("");
+      check_text(each);
+      const AlignedText aligned(std::string(each), 0);
+      for (std::size_t at = 0; at < each.size(); ++at)
+        out.push_back({.id = static_cast<unsigned char>(each[at]),
+                       .text = fmt::format("<0x{:02X}>", static_cast<unsigned char>(each[at])),
+                       .of = number,
+                       .bytes = aligned.origin({at, at + 1})});
+    }
+    return out;
+  }
   std::string decode(std::span<const std::int32_t> ids) const override {
     std::string bytes;
     for (const auto id : ids)

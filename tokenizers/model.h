@@ -6,11 +6,19 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "tokenizers/tokenizer.h"
 #include "tokenizers/vocabulary.h"
 
 namespace trireme::tokenizers {
+
+/// A token, and the bytes of the piece that it stands for.
+struct PieceToken {
+  std::int32_t id = 0;
+  std::uint32_t begin = 0, end = 0;
+};
+using PieceTokens = std::vector<PieceToken>;
 
 /// Thread-safe.
 class TokenModel {
@@ -19,8 +27,8 @@ class TokenModel {
   virtual ~TokenModel() = default;
   TokenModel(const TokenModel&) = delete;
   TokenModel& operator=(const TokenModel&) = delete;
-  /// Appends the ids of `piece`, which is not empty.
-  virtual void encode(std::string_view piece, Ids& out) const = 0;
+  /// Appends the tokens of `piece`, which is not empty.
+  virtual void encode(std::string_view piece, PieceTokens& out) const = 0;
   /// For the header of a run: "WordPiece".
   [[nodiscard]] virtual std::string kind() const = 0;
   [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }

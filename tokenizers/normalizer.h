@@ -5,13 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "tokenizers/aligned_text.h"
+#include "tokenizers/normal_form.h"
 #include "tokenizers/pattern.h"
-#include "tokenizers/unicode.h"
 
 namespace trireme::tokenizers {
 
 /// Of valid UTF-8. Thread-safe. @throws DataError when the result has more than kMostText bytes
-using Normalizer = std::function<std::string(const std::string& text)>;
+using Normalizer = std::function<AlignedText(const AlignedText& text)>;
 
 struct BertNormalizerOptions {
   bool clean_text = true, handle_chinese_chars = true, strip_accents = true, lowercase = true;
@@ -42,6 +43,8 @@ Normalizer replace_normalizer(Pattern pattern, std::string content);
 Normalizer normalizer_sequence(std::vector<Normalizer> parts);
 
 /// The text with each match of the pattern replaced. @throws DataError when it has more than kMostText bytes
-std::string replaced(const std::string& text, const Pattern& pattern, const std::string& content);
+AlignedText replaced(const AlignedText& text, const Pattern& pattern, const std::string& content);
+/// The text with a prefix, which stands for the first character; an empty text stays as it is.
+AlignedText prepended(const AlignedText& text, const std::string& prefix);
 
 }  // namespace trireme::tokenizers

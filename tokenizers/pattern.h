@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizers/aligned_text.h"
 #include "tokenizers/prefix_tree.h"
 
 namespace trireme::tokenizers {
@@ -19,11 +20,6 @@ namespace trireme::tokenizers {
 class PartError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
-};
-
-/// Bytes of a text.
-struct Range {
-  std::size_t begin = 0, end = 0;
 };
 
 /// Thread-safe.

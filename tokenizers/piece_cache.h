@@ -1,4 +1,4 @@
-// PieceCache: the ids of pieces that occurred before. Words of a language repeat, and a look-up is quicker than to
+// PieceCache: the tokens of pieces that occurred before. Words of a language repeat, and a look-up is quicker than to
 // encode them again.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <string_view>
 #include <unordered_map>
 
-#include "tokenizers/tokenizer.h"
+#include "tokenizers/model.h"
 #include "tokenizers/vocabulary.h"
 
 namespace trireme::tokenizers {
@@ -18,19 +18,19 @@ class PieceCache {
  public:
   static constexpr std::size_t kLongestPiece = 64;  ///< bytes; longer ones hardly repeat
 
-  /// Appends the ids of `piece` if it is known.
-  bool find(std::string_view piece, Ids& out) {
+  /// Appends the tokens of `piece` if it is known.
+  bool find(std::string_view piece, PieceTokens& out) {
     Part& part = part_of(piece);
     const std::lock_guard lock(part.mutex);
-    const auto found = part.ids.find(piece);
-    if (found == part.ids.end()) return false;
+    const auto found = part.tokens.find(piece);
+    if (found == part.tokens.end()) return false;
     out.insert(out.end(), found->second.begin(), found->second.end());
     return true;
   }
-  void add(std::string_view piece, const Ids& ids) {
+  void add(std::string_view piece, const PieceTokens& tokens) {
     Part& part = part_of(piece);
     const std::lock_guard lock(part.mutex);
-    if (part.ids.size() < kMostPieces) part.ids.try_emplace(std::string(piece), ids);
+    if (part.tokens.size() < kMostPieces) part.tokens.try_emplace(std::string(piece), tokens);
   }
 
  private:
@@ -39,7 +39,7 @@ class PieceCache {
   /// A part has a lock of its own, so that threads seldom wait for each other.
   struct alignas(64) Part {
     std::mutex mutex;
-    std::unordered_map<std::string, Ids, TextHash, std::equal_to<>> ids;
+    std::unordered_map<std::string, PieceTokens, TextHash, std::equal_to<>> tokens;
   };
   Part& part_of(std::string_view piece) { return parts_[TextHash()(piece) % kParts]; }
 

@@ -12,16 +12,6 @@
 namespace trireme::tokenizers {
 namespace {
 
-void check_text(std::string_view text) {
-  if (text.size() > kMostText)
-    throw DataError(fmt::format("a text of {}, which is more than {}; split it",
-                                text::bytes(static_cast<double>(text.size())), text::bytes(kMostText)));
-  if (const auto at = invalid_byte(text))
-    throw DataError(fmt::format("byte {} of the text (0x{:02X}) is not valid UTF-8; convert the text to UTF-8",
-                                text::thousands(static_cast<std::int64_t>(*at)),
-                                static_cast<unsigned char>(text[*at])));
-}
-
 std::string digest_of(const std::string& kind, const std::map<std::string, std::string>& files) {
   auto key = random::hash(kind);
   for (const auto& [name, content] : files) key = random::mix(key, random::hash(name), random::hash(content));
@@ -37,15 +27,8 @@ class PipelineTokenizer : public Tokenizer {
   }
 
   Ids encode(std::string_view text) const override {
-    check_text(text);
     Ids out;
-    for (const auto& part : parts_.added.split(text, false)) {
-      if (part.token)
-        out.push_back(*part.token);
-      else
-        encode_part(std::string(text.substr(part.range.begin, part.range.end - part.range.begin)),
-                    part.range.begin == 0, out);
-    }
+    each_token(text, false, [&](std::int32_t id, const AlignedText& /*piece*/, Range /*bytes*/) { out.push_back(id); });
     return out;
   }
 
@@ -56,6 +39,25 @@ class PipelineTokenizer : public Tokenizer {
   }
 
   Ids encode_prompt(std::string_view text) const override { return parts_.post_processor.prompt(encode(text)); }
+
+  std::vector<Token> tokenize(std::string_view text, std::optional<std::string_view> pair,
+                              bool special) const override {
+    std::vector<std::vector<Token>> texts;
+    for (const auto& each : {std::optional(text), pair}) {
+      if (!each) continue;
+      auto& tokens = texts.emplace_back();
+      const auto number = static_cast<int>(texts.size() - 1);
+      each_token(*each, true, [&](std::int32_t id, const AlignedText& piece, Range bytes) {
+        const auto made_of = std::string_view(piece.text()).substr(bytes.begin, bytes.end - bytes.begin);
+        const auto origin = parts_.post_processor.trimmed(piece.origin(bytes), made_of, tokens.empty(), *each);
+        tokens.push_back({.id = id, .text = text_of(id), .of = number, .bytes = origin});
+      });
+    }
+    auto out = parts_.post_processor.around(texts, special);
+    for (auto& token : out)
+      if (!token.of) token.text = text_of(token.id);
+    return out;
+  }
 
   std::string decode(std::span<const std::int32_t> ids) const override {
     Tokens tokens;
@@ -78,19 +80,46 @@ class PipelineTokenizer : public Tokenizer {
   }
 
  private:
+  /// Calls found(id, piece, bytes of the piece) for each token. `is_aligned`: pieces know what they stand for.
+  template <class Found>
+  void each_token(std::string_view text, bool is_aligned, const Found& found) const {
+    check_text(text);
+    for (const auto& part : parts_.added.split(text, false)) {
+      const auto [begin, end] = part.range;
+      auto piece = std::string(text.substr(begin, end - begin));
+      const auto aligned = is_aligned ? AlignedText(std::move(piece), begin) : AlignedText(std::move(piece));
+      if (part.token)
+        found(*part.token, aligned, Range{0, end - begin});
+      else
+        each_token_of_part(aligned, begin == 0, found);
+    }
+  }
+
   /// Of a part of the text without tokens that are found in the text as it is. `is_first`: the text begins with it.
-  void encode_part(const std::string& part, bool is_first, Ids& out) const {
+  template <class Found>
+  void each_token_of_part(const AlignedText& part, bool is_first, const Found& found) const {
     const auto text = parts_.normalizer(part);
-    for (const auto& found : parts_.added.split(text, true)) {
-      if (found.token) {
-        out.push_back(*found.token);
+    PieceTokens tokens;
+    for (const auto& [range, token] : parts_.added.split(text.text(), true)) {
+      if (token) {
+        found(*token, text, range);
         continue;
       }
+      const bool is_whole = range.end - range.begin == text.text().size();
       Pieces pieces;
-      parts_.pre_tokenizer(std::string_view(text).substr(found.range.begin, found.range.end - found.range.begin),
-                           is_first && found.range.begin == 0, pieces);
-      for (const auto& piece : pieces) parts_.model->encode(piece, out);
+      parts_.pre_tokenizer(is_whole ? text : text.part(range), is_first && range.begin == 0, pieces);
+      for (const auto& piece : pieces) {
+        tokens.clear();
+        parts_.model->encode(piece.text(), tokens);
+        for (const auto& made : tokens) found(made.id, piece, Range{made.begin, made.end});
+      }
     }
+  }
+
+  [[nodiscard]] std::string text_of(std::int32_t id) const {
+    const auto* text = parts_.added.vocabulary().text(id);
+    if (text == nullptr) text = parts_.model->vocabulary().text(id);
+    return text == nullptr ? "" : *text;
   }
 
   TokenizerParts parts_;
@@ -99,6 +128,16 @@ class PipelineTokenizer : public Tokenizer {
 };
 
 }  // namespace
+
+void check_text(std::string_view text) {
+  if (text.size() > kMostText)
+    throw DataError(fmt::format("a text of {}, which is more than {}; split it",
+                                text::bytes(static_cast<double>(text.size())), text::bytes(kMostText)));
+  if (const auto at = invalid_byte(text))
+    throw DataError(fmt::format("byte {} of the text (0x{:02X}) is not valid UTF-8; convert the text to UTF-8",
+                                text::thousands(static_cast<std::int64_t>(*at)),
+                                static_cast<unsigned char>(text[*at])));
+}
 
 std::optional<std::int32_t> TokenizerParts::id(const std::string& token) const {
   const auto found = added.vocabulary().id(token);

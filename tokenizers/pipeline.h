@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "tokenizers/added_tokens.h"
 #include "tokenizers/decoder.h"
@@ -30,6 +31,9 @@ struct TokenizerParts {
   /// The highest id of both, plus one.
   [[nodiscard]] std::int64_t vocabulary() const;
 };
+
+/// @throws DataError when a text is too long or is not UTF-8; it names the byte
+void check_text(std::string_view text);
 
 /// Files by name, which Tokenizer::files() returns. `companions`: those that digest() leaves out, because no id depends
 /// on them.

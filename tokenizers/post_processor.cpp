@@ -1,10 +1,14 @@
 #include "tokenizers/post_processor.h"
 
+#include <unicode/utf8.h>
+
 #include <algorithm>
 #include <array>
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "tokenizers/byte_level.h"
+#include "tokenizers/unicode.h"
 
 namespace trireme::tokenizers {
 namespace {
@@ -28,6 +32,19 @@ std::pair<std::size_t, std::size_t> longest_first(std::size_t first, std::size_t
   return first > second ? std::pair(many, few) : std::pair(few, many);
 }
 
+/// How many of the characters at the beginning and at the end of a token are white space, byte-level or not.
+std::pair<std::size_t, std::size_t> spaces_around(std::string_view token) {
+  static const auto space = to_byte_level(AlignedText(" ")).text();
+  std::size_t leading = 0, trailing = 0, count = 0;
+  for (std::size_t at = 0; at < token.size(); ++count) {
+    const auto begin = at;
+    const bool is_space = is_white_space(next_char(token, at)) || token.substr(begin, at - begin) == space;
+    trailing = is_space ? trailing + 1 : 0;
+    leading += is_space && leading == count ? 1 : 0;
+  }
+  return {leading, trailing};
+}
+
 }  // namespace
 
 Encoded PostProcessor::sample(Ids text, std::optional<Ids> second, std::int64_t max_tokens) const {
@@ -47,6 +64,28 @@ Encoded PostProcessor::sample(Ids text, std::optional<Ids> second, std::int64_t 
     out.types.resize(out.ids.size(), part.type);
   }
   return out;
+}
+
+std::vector<Token> PostProcessor::around(const std::vector<std::vector<Token>>& texts, bool special) const {
+  std::vector<Token> out;
+  for (const auto& part : texts.size() > 1 ? pair : single) {
+    if (part.text) {
+      const auto& tokens = texts.at(static_cast<std::size_t>(*part.text));
+      out.insert(out.end(), tokens.begin(), tokens.end());
+    } else if (special) {
+      for (const auto id : part.ids) out.push_back({.id = id});
+    }
+  }
+  return out;
+}
+
+Range PostProcessor::trimmed(Range bytes, std::string_view token, bool is_first, std::string_view text) const {
+  if (!trims) return bytes;
+  auto [leading, trailing] = spaces_around(token);
+  if (leading == 1 && keeps_first_space && (is_first || bytes.begin == 0)) leading = 0;
+  for (; leading > 0 && bytes.begin < bytes.end; --leading) next_char(text, bytes.begin);
+  for (; trailing > 0 && bytes.begin < bytes.end; --trailing) U8_BACK_1_UNSAFE(text.data(), bytes.end);
+  return bytes;
 }
 
 Ids PostProcessor::prompt(const Ids& text) const {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string_view>
 #include <vector>
 
 #include "tokenizers/tokenizer.h"
@@ -23,9 +24,18 @@ struct PostProcessor {
   SampleTemplate single{{0, {}, 0}};
   SampleTemplate pair{{0, {}, 0}, {1, {}, 1}};
 
+  /// Of byte-level tokens: the white space of a token is not in the bytes that it stands for ("trim_offsets").
+  bool trims = false;
+  bool keeps_first_space = true;  ///< of a text, which may have been added to it ("add_prefix_space")
+
   /// The sample of at most `max_tokens`: texts lose tokens at their ends, as with "longest_first".
   /// @throws UsageError when the special tokens alone are more
   [[nodiscard]] Encoded sample(Ids text, std::optional<Ids> second, std::int64_t max_tokens) const;
+  /// A sample of the tokens of one or two texts; those around them have no text. `special`: false leaves these out.
+  [[nodiscard]] std::vector<Token> around(const std::vector<std::vector<Token>>& texts, bool special) const;
+  /// The bytes of `text` that a token stands for without the white space, if that is left out. `token`: what the model
+  /// has made a token of; `is_first`: of the text.
+  [[nodiscard]] Range trimmed(Range bytes, std::string_view token, bool is_first, std::string_view text) const;
   /// The sample of one text up to that text's end.
   [[nodiscard]] Ids prompt(const Ids& text) const;
 };

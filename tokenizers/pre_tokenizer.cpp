@@ -46,10 +46,11 @@ std::vector<Range> merged(const std::vector<Section>& sections, SplitBehavior be
   return out;
 }
 
-void split_as_bert(std::string_view text, bool /*is_first*/, Pieces& out) {
+void split_as_bert(const AlignedText& from, bool /*is_first*/, Pieces& out) {
+  const auto& text = from.text();
   std::size_t word = 0;  // where it began
   const auto end_word = [&](std::size_t end) {
-    if (word < end) out.emplace_back(text.substr(word, end - word));
+    if (word < end) out.push_back(from.part({word, end}));
   };
   for (std::size_t at = 0; at < text.size();) {
     const auto begin = at;
@@ -57,22 +58,30 @@ void split_as_bert(std::string_view text, bool /*is_first*/, Pieces& out) {
     const bool is_space = is_white_space(c);
     if (!is_space && !is_punctuation(c)) continue;
     end_word(begin);
-    if (!is_space) out.emplace_back(text.substr(begin, at - begin));
+    if (!is_space) out.push_back(from.part({begin, at}));
     word = at;
   }
   end_word(text.size());
 }
 
-void split_at_words(std::string_view text, bool /*is_first*/, Pieces& out) {
+void split_at_words(const AlignedText& from, bool /*is_first*/, Pieces& out) {
   enum class Kind : std::uint8_t { none, word, other };
+  const auto& text = from.text();
   Kind last = Kind::none;
-  for (std::size_t at = 0; at < text.size();) {
+  std::size_t piece = 0;  // where it began
+  for (std::size_t at = 0; at <= text.size();) {
     const auto begin = at;
-    const auto c = next_char(text, at);
-    const auto kind = is_word_char(c) ? Kind::word : is_white_space(c) ? Kind::none : Kind::other;
-    if (kind != Kind::none && kind != last) out.emplace_back();
-    if (kind != Kind::none) out.back().append(text.substr(begin, at - begin));
+    auto kind = Kind::none;
+    if (at < text.size()) {
+      const auto c = next_char(text, at);
+      kind = is_word_char(c) ? Kind::word : is_white_space(c) ? Kind::none : Kind::other;
+    }
+    if (kind != last) {
+      if (last != Kind::none) out.push_back(from.part({piece, begin}));
+      piece = begin;
+    }
     last = kind;
+    if (begin == text.size()) break;
   }
 }
 
@@ -81,20 +90,22 @@ void split_at_words(std::string_view text, bool /*is_first*/, Pieces& out) {
 PreTokenizer bert_pre_tokenizer() { return split_as_bert; }
 
 PreTokenizer split_pre_tokenizer(Pattern pattern, SplitBehavior behavior, bool invert) {
-  return [pattern = std::move(pattern), behavior, invert](std::string_view text, bool /*is_first*/, Pieces& out) {
-    for (const auto range : merged(sections(text, pattern.find(text), invert), behavior))
-      if (range.begin < range.end) out.emplace_back(text.substr(range.begin, range.end - range.begin));
+  return [pattern = std::move(pattern), behavior, invert](const AlignedText& text, bool /*is_first*/, Pieces& out) {
+    const auto ranges = merged(sections(text.text(), pattern.find(text.text()), invert), behavior);
+    out.reserve(out.size() + ranges.size());
+    for (const auto range : ranges)
+      if (range.begin < range.end) out.push_back(text.part(range));
   };
 }
 
 PreTokenizer whitespace_pre_tokenizer() { return split_at_words; }
 
 PreTokenizer fixed_length_pre_tokenizer(std::size_t length) {
-  return [length](std::string_view text, bool /*is_first*/, Pieces& out) {
-    for (std::size_t at = 0; at < text.size();) {
+  return [length](const AlignedText& text, bool /*is_first*/, Pieces& out) {
+    for (std::size_t at = 0; at < text.text().size();) {
       const auto begin = at;
-      for (std::size_t i = 0; i < length && at < text.size(); ++i) next_char(text, at);
-      out.emplace_back(text.substr(begin, at - begin));
+      for (std::size_t i = 0; i < length && at < text.text().size(); ++i) next_char(text.text(), at);
+      out.push_back(text.part({begin, at}));
     }
   };
 }
@@ -102,9 +113,9 @@ PreTokenizer fixed_length_pre_tokenizer(std::size_t length) {
 PreTokenizer byte_level_pre_tokenizer(bool add_prefix_space, bool use_regex) {
   const auto words = use_regex ? split_pre_tokenizer(Pattern::of_expression(kGpt2Words), SplitBehavior::isolated, false)
                                : pre_tokenizer_sequence({});
-  return [words, add_prefix_space](std::string_view text, bool is_first, Pieces& out) {
+  return [words, add_prefix_space](const AlignedText& text, bool is_first, Pieces& out) {
     Pieces pieces;
-    words((add_prefix_space && !text.starts_with(' ') ? " " : "") + std::string(text), is_first, pieces);
+    words(add_prefix_space && !text.text().starts_with(' ') ? prepended(text, " ") : text, is_first, pieces);
     for (const auto& piece : pieces) out.push_back(to_byte_level(piece));
   };
 }
@@ -113,17 +124,17 @@ PreTokenizer metaspace_pre_tokenizer(std::string replacement, Prepend prepend, b
   const auto words = split
                          ? split_pre_tokenizer(Pattern::of_literal(replacement), SplitBehavior::merged_with_next, false)
                          : pre_tokenizer_sequence({});
-  return [words, replacement = std::move(replacement), prepend](std::string_view text, bool is_first, Pieces& out) {
-    auto whole = replaced(std::string(text), Pattern::of_literal(" "), replacement);
+  return [words, replacement = std::move(replacement), prepend](const AlignedText& text, bool is_first, Pieces& out) {
+    auto whole = replaced(text, Pattern::of_literal(" "), replacement);
     const bool is_wanted = prepend == Prepend::always || (prepend == Prepend::first && is_first);
-    if (is_wanted && !whole.starts_with(replacement)) whole = replacement + whole;
+    if (is_wanted && !whole.text().starts_with(replacement)) whole = prepended(whole, replacement);
     words(whole, is_first, out);
   };
 }
 
 PreTokenizer pre_tokenizer_sequence(std::vector<PreTokenizer> parts) {
-  return [parts = std::move(parts)](std::string_view text, bool is_first, Pieces& out) {
-    Pieces pieces{std::string(text)};
+  return [parts = std::move(parts)](const AlignedText& text, bool is_first, Pieces& out) {
+    Pieces pieces{text};
     for (const auto& part : parts) {
       Pieces next;
       for (std::size_t i = 0; i < pieces.size(); ++i) part(pieces[i], is_first && i == 0, next);

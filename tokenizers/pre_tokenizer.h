@@ -5,17 +5,17 @@
 #include <cstdint>
 #include <functional>
 #include <string>
-#include <string_view>
 #include <vector>
 
+#include "tokenizers/aligned_text.h"
 #include "tokenizers/pattern.h"
 
 namespace trireme::tokenizers {
 
-using Pieces = std::vector<std::string>;  ///< none is empty
+using Pieces = std::vector<AlignedText>;  ///< none is empty
 
 /// Appends the pieces of a text that is not empty. `is_first`: the user's text begins with it. Thread-safe.
-using PreTokenizer = std::function<void(std::string_view text, bool is_first, Pieces& out)>;
+using PreTokenizer = std::function<void(const AlignedText& text, bool is_first, Pieces& out)>;
 
 /// BERT's: at white space, and each punctuation mark by itself.
 PreTokenizer bert_pre_tokenizer();

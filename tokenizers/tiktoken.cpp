@@ -87,7 +87,7 @@ TokenizerParts read_tiktoken(const TokenizerFiles& files) {
   for (const auto& token : tokens) {
     if (vocabulary.text(token.rank) != nullptr)
       throw DataError(fmt::format("{}: the rank {} is that of two tokens", file.path, token.rank));
-    auto text = to_byte_level(token.bytes);
+    auto text = to_byte_level(AlignedText(token.bytes)).text();
     if (vocabulary.id(text))
       throw DataError(fmt::format("{}: the token of rank {} is there twice", file.path, token.rank));
     vocabulary.set(std::move(text), token.rank);

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tokenizers/aligned_text.h"
+
 namespace trireme::tokenizers {
 
 using Ids = std::vector<std::int32_t>;
@@ -27,6 +29,14 @@ struct Encoded {
   std::vector<std::int8_t> types;  ///< 0: of the first text, 1: of the second
 };
 
+/// A token of a sample, and what it stands for.
+struct Token {
+  std::int32_t id = 0;
+  std::string text{};       ///< as the vocabulary has it
+  std::optional<int> of{};  ///< 0: the first text, 1: the second; unset: the tokenizer has put it around them
+  Range bytes{};            ///< of that text
+};
+
 /// Thread-safe.
 class Tokenizer {
  public:
@@ -41,6 +51,10 @@ class Tokenizer {
   /// Of a text that a model is to continue: a sample without the tokens that the tokenizer puts behind its text. End
   /// tokens that the text itself has stay. @throws DataError as encode()
   [[nodiscard]] virtual Ids encode_prompt(std::string_view text) const = 0;
+  /// What encode_sample() makes of texts of any length, token by token; `special`: with the tokens that the tokenizer
+  /// puts around them. @throws DataError as encode()
+  [[nodiscard]] virtual std::vector<Token> tokenize(std::string_view text, std::optional<std::string_view> pair,
+                                                    bool special) const = 0;
   /// The text of these ids. Bytes that are not UTF-8 become U+FFFD. Special tokens are left out.
   [[nodiscard]] virtual std::string decode(std::span<const std::int32_t> ids) const = 0;
   /// Ids are 0 to vocabulary() - 1.

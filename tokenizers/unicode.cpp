@@ -1,41 +1,20 @@
 #include "tokenizers/unicode.h"
 
-#include <fmt/format.h>
-#include <unicode/normalizer2.h>
-#include <unicode/uniset.h>
-#include <unicode/unistr.h>
 #include <unicode/utf8.h>
 
 #include <algorithm>
 #include <array>
 #include <vector>
 
-#include "core/base/error.h"
 #include "core/base/text.h"
 #include "tokenizers/unicode_tables.h"
 
 namespace trireme::tokenizers {
 namespace {
 
-constexpr char32_t kDottedI = 0x130, kNonJoiner = 0x200C;
+constexpr char32_t kNonJoiner = 0x200C;
 
 UChar32 code_point(char32_t c) { return static_cast<UChar32>(c); }
-
-/// Without the code points that are younger than Hugging Face's tables: those stay as they are.
-icu::FilteredNormalizer2 make_normalizer(const char* name, UNormalization2Mode mode) {
-  UErrorCode status = U_ZERO_ERROR;
-  static const icu::UnicodeSet known(u"[:age=9.0:]", status);
-  const auto* normalizer = icu::Normalizer2::getInstance(nullptr, name, mode, status);
-  TRIREME_CHECK(U_SUCCESS(status) && normalizer != nullptr, "ICU has no normal forms: {}", u_errorName(status));
-  return {*normalizer, known};
-}
-
-const icu::Normalizer2& normalizer(NormalForm form) {
-  static const std::array<icu::FilteredNormalizer2, 4> by_form{
-      make_normalizer("nfc", UNORM2_COMPOSE), make_normalizer("nfc", UNORM2_DECOMPOSE),
-      make_normalizer("nfkc", UNORM2_COMPOSE), make_normalizer("nfkc", UNORM2_DECOMPOSE)};
-  return by_form.at(static_cast<std::size_t>(form));
-}
 
 const CharClass& class_of(char32_t c) {
   static const std::vector<std::uint8_t> indices = [] {
@@ -92,6 +71,10 @@ char32_t next_char(std::string_view text, std::size_t& at) {
 }
 
 void append_char(std::string& text, char32_t c) {
+  if (c < 0x80) {
+    text += static_cast<char>(c);
+    return;
+  }
   std::array<char, U8_MAX_LENGTH> bytes{};
   std::size_t size = 0;
   U8_APPEND_UNSAFE(bytes.data(), size, code_point(c));
@@ -99,6 +82,12 @@ void append_char(std::string& text, char32_t c) {
 }
 
 std::size_t count_chars(std::string_view text) { return text::width(text); }
+
+std::vector<std::size_t> chars_before(std::string_view text) {
+  std::vector<std::size_t> out{0};
+  for (const char byte : text) out.push_back(out.back() + (U8_IS_TRAIL(byte) ? 0 : 1));
+  return out;
+}
 
 std::size_t cluster_end(std::string_view text, std::size_t at) {
   enum class Conjunct : std::uint8_t { none, consonant, linked };  // Indic consonants: GB9c
@@ -157,33 +146,13 @@ bool is_ideograph(char32_t c) {
          std::any_of(kBlocks.begin(), kBlocks.end(), [&](Block b) { return c >= b.first && c <= b.last; });
 }
 
-void append_lowercase(std::string& text, char32_t c) {
-  if (c < 0x80) {
-    text += static_cast<char>(c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c);
-    return;
-  }
-  if (c == kDottedI) {  // the only one whose lowercase is two characters
-    text += "i\u0307";
-    return;
-  }
+char32_t lowercase(char32_t c) {
+  if (c < 0x80) return c >= 'A' && c <= 'Z' ? c + ('a' - 'A') : c;
   const auto runs = lowercase_runs();
   const auto run = std::lower_bound(runs.begin(), runs.end(), c,
                                     [](const LowercaseRun& r, char32_t wanted) { return r.last < wanted; });
   const bool is_in = run != runs.end() && c >= run->first && (c - run->first) % run->step == 0;
-  append_char(text, is_in ? c + static_cast<char32_t>(run->added) : c);
-}
-
-std::string normal_form(std::string_view text, NormalForm form) {
-  if (is_ascii(text)) return std::string(text);
-  UErrorCode status = U_ZERO_ERROR;
-  const auto wide = icu::UnicodeString::fromUTF8({text.data(), static_cast<std::int32_t>(text.size())});
-  const auto normal = normalizer(form).normalize(wide, status);
-  std::string out;
-  if (U_SUCCESS(status) && !normal.isBogus()) normal.toUTF8String(out);
-  if (U_FAILURE(status) || normal.isBogus() || out.size() > kMostText)
-    throw DataError(fmt::format("a text of {} is too long for its normal form; split it",
-                                text::bytes(static_cast<double>(text.size()))));
-  return out;
+  return is_in ? c + static_cast<char32_t>(run->added) : c;
 }
 
 }  // namespace trireme::tokenizers

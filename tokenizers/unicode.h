@@ -1,6 +1,4 @@
-// Characters of UTF-8 text: classes and case by our own tables (unicode_tables.h), which are Hugging Face's; normal
-// forms by ICU, for the code points of Unicode 9 alone, as Hugging Face's library has them. They do not change once
-// they are in Unicode, so that every ICU will do.
+// Characters of UTF-8 text: their classes and case (unicode_tables.h).
 //
 // All functions but invalid_byte() and repaired() take valid UTF-8.
 #pragma once
@@ -10,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace trireme::tokenizers {
 
@@ -26,6 +25,8 @@ std::string repaired(std::string_view text);
 char32_t next_char(std::string_view text, std::size_t& at);
 void append_char(std::string& text, char32_t c);
 std::size_t count_chars(std::string_view text);
+/// How many characters begin before each byte, and before the end.
+std::vector<std::size_t> chars_before(std::string_view text);
 
 /// The end of the extended grapheme cluster that begins at byte `at`: what a reader takes for one character (UAX 29).
 std::size_t cluster_end(std::string_view text, std::size_t at);
@@ -45,11 +46,9 @@ bool is_word_char(char32_t c);
 /// In the blocks of unified and compatibility ideographs that BERT separates; kana and Hangul are not.
 bool is_ideograph(char32_t c);
 
-/// Each character's lowercase by itself, whatever stands around it.
-void append_lowercase(std::string& text, char32_t c);
-
-enum class NormalForm : std::uint8_t { nfc, nfd, nfkc, nfkd };
-/// @throws DataError when the result has more than kMostText bytes
-std::string normal_form(std::string_view text, NormalForm form);
+/// Each character's lowercase by itself, whatever stands around it. That of U+0130 alone has two characters: this is
+/// the first, and kDotAbove the second.
+char32_t lowercase(char32_t c);
+inline constexpr char32_t kDottedI = 0x130, kDotAbove = 0x307;
 
 }  // namespace trireme::tokenizers

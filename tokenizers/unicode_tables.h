@@ -1,7 +1,7 @@
 // What Hugging Face's tokenizers 0.23.3 take each code point for. Its parts have tables of several versions of Unicode:
 // 16 in regular expressions, 17 in letters' case, numbers and grapheme clusters, 8 and 9 in BERT's parts, punctuation
 // and marks. Ids depend on them and must not depend on the machine's ICU, so that they are kept here; normal forms are
-// ICU's (unicode.h).
+// ICU's (normal_form.h).
 //
 // unicode_tables.cpp is made by tests/golden/make/make_unicode.py, which asks that library about each code point.
 // Source: Unicode Character Database, https://www.unicode.org/ucd.

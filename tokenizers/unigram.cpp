@@ -31,12 +31,12 @@ class Unigram : public TokenModel {
     for (std::size_t byte = 0; byte < bytes_.size(); ++byte)
       bytes_[byte] = this->vocabulary().id(fmt::format("<0x{:02X}>", byte));
   }
-  void encode(std::string_view piece, Ids& out) const override {
+  void encode(std::string_view piece, PieceTokens& out) const override {
     const bool is_cached = piece.size() <= PieceCache::kLongestPiece;
     if (is_cached && cache_.find(piece, out)) return;
-    const auto ids = best(piece);
-    if (is_cached) cache_.add(piece, ids);
-    out.insert(out.end(), ids.begin(), ids.end());
+    const auto tokens = best(piece);
+    if (is_cached) cache_.add(piece, tokens);
+    out.insert(out.end(), tokens.begin(), tokens.end());
   }
   [[nodiscard]] std::string kind() const override { return "Unigram"; }
 
@@ -48,7 +48,7 @@ class Unigram : public TokenModel {
     bool is_known = true;         ///< that token
   };
 
-  [[nodiscard]] Ids best(std::string_view piece) const {
+  [[nodiscard]] PieceTokens best(std::string_view piece) const {
     std::vector<Place> places(piece.size() + 1);
     const auto reach = [&](std::size_t to, double score, std::size_t from, bool is_known) {
       auto& place = places[to];
@@ -76,21 +76,24 @@ class Unigram : public TokenModel {
         tokens.push_back({place.from, end});
       joins = !place.is_known;
     }
-    Ids out;
-    for (auto token = tokens.rbegin(); token != tokens.rend(); ++token)
-      append(piece.substr(token->begin, token->end - token->begin), out);
+    PieceTokens out;
+    for (auto token = tokens.rbegin(); token != tokens.rend(); ++token) append(piece, *token, out);
     return out;
   }
-  void append(std::string_view token, Ids& out) const {
+  void append(std::string_view piece, Range range, PieceTokens& out) const {
+    const auto token = piece.substr(range.begin, range.end - range.begin);
+    const auto push = [&](std::int32_t id) {
+      out.push_back({id, static_cast<std::uint32_t>(range.begin), static_cast<std::uint32_t>(range.end)});
+    };
     if (const auto id = vocabulary().id(token)) {
-      out.push_back(*id);
+      push(*id);
       return;
     }
     const auto has_token = [&](char byte) { return bytes_[static_cast<unsigned char>(byte)].has_value(); };
     if (options_.byte_fallback && std::all_of(token.begin(), token.end(), has_token)) {
-      for (const char byte : token) out.push_back(*bytes_[static_cast<unsigned char>(byte)]);
+      for (const char byte : token) push(*bytes_[static_cast<unsigned char>(byte)]);
     } else if (options_.unknown) {
-      out.push_back(*options_.unknown);
+      push(*options_.unknown);
     } else {
       throw DataError(fmt::format("the tokenizer has no token for \"{}\", and none for unknown characters", token));
     }

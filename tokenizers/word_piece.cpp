@@ -12,9 +12,10 @@ class WordPiece : public TokenModel {
  public:
   WordPiece(Vocabulary vocabulary, WordPieceOptions options)
       : TokenModel(std::move(vocabulary)), options_(std::move(options)) {}
-  void encode(std::string_view piece, Ids& out) const override {
+  void encode(std::string_view piece, PieceTokens& out) const override {
+    const PieceToken whole{options_.unknown, 0, static_cast<std::uint32_t>(piece.size())};
     if (count_chars(piece) > options_.longest_word) {
-      out.push_back(options_.unknown);
+      out.push_back(whole);
       return;
     }
     const auto before = out.size();
@@ -35,11 +36,12 @@ class WordPiece : public TokenModel {
       }
       if (!found) {
         out.resize(before);
-        out.push_back(options_.unknown);
+        out.push_back(whole);
         return;
       }
-      out.push_back(*found);
-      begin += end - prefix;
+      const auto after = begin + end - prefix;
+      out.push_back({*found, static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(after)});
+      begin = after;
     }
   }
   [[nodiscard]] std::string kind() const override { return "WordPiece"; }

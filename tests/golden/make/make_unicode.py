@@ -147,12 +147,12 @@ def runs_of(values):
 
 
 def lowercase_runs():
-    """[first, last, step, what is added]: of the characters whose lowercase is one other."""
+    """[first, last, step, what is added]: of the characters whose lowercase is another."""
     out = []
     for c, text in changed(normalizers.Lowercase()).items():
         if len(text) > 1:
             assert (c, text) == (0x130, "i\u0307")  # which the code knows
-            continue
+            text = "i"
         added = ord(text) - c
         last = out[-1] if out else None
         if last and last[3] == added and last[0] == last[1] and c - last[1] <= 2:

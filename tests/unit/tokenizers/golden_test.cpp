@@ -7,6 +7,7 @@
 #include "core/base/environment.h"
 #include "tests/unit/tokenizers/fixtures.h"
 #include "tokenizers/tokenizer.h"
+#include "tokenizers/unicode.h"
 
 namespace trireme::tokenizers {
 namespace {
@@ -50,6 +51,27 @@ TEST_P(Golden, SamplesOfOneAndTwoTexts) {
     numbers.push_back(-1);
     numbers.insert(numbers.end(), encoded.types.begin(), encoded.types.end());
     EXPECT_EQ(short_hash(bytes_of(numbers)), hash) << key;
+  }
+}
+
+// Ids and offsets in characters, with special tokens (tests/golden/make/make_offsets.py).
+TEST_P(Golden, OffsetsOfDifficultLines) {
+  constexpr std::size_t kLinesOfHash = 10;
+  const auto lines = difficult_lines();
+  const auto wanted = words_of(fixture_json("offsets.json").at(GetParam()));
+  ASSERT_EQ(wanted.size() * kLinesOfHash, lines.size());
+  for (std::size_t group = 0; group < wanted.size(); ++group) {
+    std::vector<std::int32_t> numbers;
+    for (std::size_t i = group * kLinesOfHash; i < (group + 1) * kLinesOfHash; ++i) {
+      const auto chars = chars_before(lines[i]);
+      for (const auto& token : tokenizer_->tokenize(lines[i], std::nullopt, true)) {
+        numbers.push_back(token.id);
+        for (const auto byte : {token.bytes.begin, token.bytes.end})
+          numbers.push_back(static_cast<std::int32_t>(chars.at(byte)));
+      }
+      numbers.push_back(-1);
+    }
+    EXPECT_EQ(short_hash(bytes_of(numbers)), wanted[group]) << "lines from " << group * kLinesOfHash;
   }
 }
 
