@@ -22,6 +22,7 @@ constexpr const char* kFooter = R"(Examples:
   trireme eval runs/leaves_vit
   trireme predict runs/leaves_vit photos/ --csv
   trireme generate runs/llama --prompt "Once upon a time" --temperature 0.8
+  trireme tokenize runs/llama "Once upon a time"
   trireme verify configs/leaves_vit.toml --layouts "dp=1; dp=2; tp=2; dp=2,tp=2,zero=2"
   trireme tune configs/leaves_vit.toml --ranks 2
   trireme launch -n 4 ./program

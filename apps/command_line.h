@@ -50,6 +50,14 @@ struct GenerateCommand : WeightsArgument {
   bool chat = false;          ///< the texts are messages of a user, or conversations
   std::string chat_template;  ///< "": the run's, else the tokenizer's
 };
+struct TokenizeCommand {
+  std::string tokenizer;
+  std::vector<std::string> texts;
+  std::string file;                 ///< whose lines are the texts, if there are none; "-": standard input
+  std::optional<std::string> pair;  ///< the second text of each sample
+  bool no_special = false;          ///< without the tokens that the tokenizer puts around a text
+  bool json = false;
+};
 struct VerifyCommand {
   std::string config, layouts;
   std::vector<std::string> set;
@@ -175,11 +183,11 @@ struct Answer {
 };
 
 using Command =
-    std::variant<Answer, TrainCommand, EvalCommand, PredictCommand, GenerateCommand, VerifyCommand, RecordCommand,
-                 CheckCommand, BenchCommand, MeasureCommand, TuneCommand, PlanCommand, LeavesCommand, PluginsCommand,
-                 ConfigCommand, EnvCommand, CheckpointListCommand, CheckpointInspectCommand, CheckpointVerifyCommand,
-                 CheckpointExportCommand, CheckpointDiffCommand, InspectCommand, RunsCommand, TopCommand, PlotCommand,
-                 LaunchCommand>;
+    std::variant<Answer, TrainCommand, EvalCommand, PredictCommand, GenerateCommand, TokenizeCommand, VerifyCommand,
+                 RecordCommand, CheckCommand, BenchCommand, MeasureCommand, TuneCommand, PlanCommand, LeavesCommand,
+                 PluginsCommand, ConfigCommand, EnvCommand, CheckpointListCommand, CheckpointInspectCommand,
+                 CheckpointVerifyCommand, CheckpointExportCommand, CheckpointDiffCommand, InspectCommand, RunsCommand,
+                 TopCommand, PlotCommand, LaunchCommand>;
 
 /// @throws ConfigError that describes the error and names the --help that covers it.
 Command parse_command_line(int argc, const char* const* argv);

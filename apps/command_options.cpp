@@ -114,6 +114,22 @@ void add_generate(CLI::App& app, Parsed& out) {
   add_set(command, generate.set);
 }
 
+void add_tokenize(CLI::App& app, Parsed& out) {
+  auto& tokenize = out.tokenize;
+  auto& command = *app.add_subcommand("tokenize", "Print the tokens of texts, and the part of the text of each");
+  add_required(command, "TOKENIZER", tokenize.tokenizer,
+               "bytes, a tokenizer's file or folder, a model of the Hugging Face Hub on this machine, or a run folder");
+  // CLI11 would take "[MASK]" for a list; so it gets one text, and command_rules.cpp adds the others.
+  command.allow_extras();
+  add(command, "TEXT", tokenize.texts, "The texts; without one, the lines of --file")->allow_extra_args(false);
+  add(command, "--file FILE", tokenize.file, "A file with a text in each line; default: -, standard input");
+  add(command, "--pair TEXT", tokenize.pair, "The second text of each sample");
+  command.add_flag("--no-special", tokenize.no_special,
+                   "Leave out the special tokens that the tokenizer puts around a text");
+  command.add_flag("--json", tokenize.json,
+                   "Print a line of JSON for each text, with ids, tokens, and offsets in characters");
+}
+
 void add_verify(CLI::App& app, Parsed& out) {
   auto& command = *app.add_subcommand("verify", "Prove that layouts compute the same: losses, gradients, weights");
   add_required(command, "CONFIG", out.verify.config, "The TOML file");
@@ -319,6 +335,7 @@ void add_commands(CLI::App& app, Parsed& out) {
   add_eval(app, out);
   add_predict(app, out);
   add_generate(app, out);
+  add_tokenize(app, out);
   add_verify(app, out);
   add_record(app, out);
   add_check(app, out);

@@ -17,6 +17,7 @@ struct Parsed {
   std::string report;
   PredictCommand predict;
   GenerateCommand generate;
+  TokenizeCommand tokenize;
   VerifyCommand verify;
   RecordCommand record;
   CheckCommand check;

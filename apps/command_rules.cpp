@@ -247,6 +247,18 @@ Command finish(CLI::App& app, Parsed& parsed) {
     return predict;
   }
   if (app.got_subcommand("generate")) return finish_generate(app, parsed.generate);
+  if (app.got_subcommand("tokenize")) {
+    auto& tokenize = parsed.tokenize;
+    for (const auto& text : app.get_subcommand("tokenize")->remaining()) {
+      if (text.starts_with("--"))
+        refuse(app, fmt::format("no option {}; a text that begins so is given by --file", text));
+      tokenize.texts.push_back(text);
+    }
+    if (!tokenize.texts.empty() && !tokenize.file.empty())
+      refuse(app, "--file and TEXT: both give texts; remove one of the two");
+    if (tokenize.file.empty()) tokenize.file = "-";
+    return tokenize;
+  }
   if (app.got_subcommand("verify")) {
     check_choice(app, "--precision", parsed.verify.precision, {"fp64", "fp32", "tf32", "bf16", "fp16"});
     // Rounding differences grow from step to step during training, even on one rank.

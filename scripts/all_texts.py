@@ -33,7 +33,7 @@ def sentences(path):
 
 def main():
     trireme = sys.argv[1]
-    commands = ("train", "eval", "predict", "generate", "verify", "bench", "checkpoint", "inspect", "runs", "top", "plot", "data",
+    commands = ("train", "eval", "predict", "generate", "tokenize", "verify", "bench", "checkpoint", "inspect", "runs", "top", "plot", "data",
                 "plugins", "config", "env", "launch")
     print(said_by(trireme, "--help"), *(said_by(trireme, command, "--help") for command in commands))
     print(said_by(trireme, "plugins"), said_by(trireme, "config", "--explain-all"))

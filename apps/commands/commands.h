@@ -12,6 +12,7 @@ int run(const TrainCommand& command);
 int run(const EvalCommand& command);
 int run(const PredictCommand& command);
 int run(const GenerateCommand& command);
+int run(const TokenizeCommand& command);
 int run(const RecordCommand& command);
 int run(const CheckCommand& command);
 int run(const MeasureCommand& command);

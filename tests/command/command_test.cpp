@@ -38,7 +38,8 @@ TEST(Command, RefusesWhatItDoesNotUnderstand) {
   const auto good = folder.write("good.toml", kGood);
   const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
       {{"trian", "a.toml"},
-       "no command \"trian\" (known: train, eval, predict, generate, verify, bench, tune, plan, checkpoint, inspect, "
+       "no command \"trian\" (known: train, eval, predict, generate, tokenize, verify, bench, tune, plan, checkpoint, "
+       "inspect, "
        "runs, "
        "top, "
        "plot, data, plugins, config, env, launch); did "
