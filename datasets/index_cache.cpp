@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kIndexVersion = "trireme index 4\n";
+constexpr std::string_view kIndexVersion = "trireme index 5\n";
 constexpr std::size_t kIndexHeader = kIndexVersion.size() + sizeof(std::uint32_t);
 
 std::string checksum_of(std::string_view content) {
