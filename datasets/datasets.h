@@ -18,6 +18,9 @@ struct Normalisation {
 };
 inline const Normalisation kUsualNormalisation{{0.5, 0.5, 0.5}, {0.5, 0.5, 0.5}};
 
+/// Pillow refuses images with more.
+inline constexpr std::int64_t kUsualMostPixels = 178'956'970;
+
 struct ImageOptions {
   std::optional<nn::ImageSize> image_size{};  ///< pixels; unset: the data set's own size
   /// Pixels of the shorter side before a central crop of image_size; unset: the whole image is resized to image_size.
@@ -36,14 +39,14 @@ struct ImageOptions {
 struct DecodedImageOptions : ImageOptions {
   std::string exif = "ignore";                            ///< ignore | apply
   std::optional<std::vector<std::int64_t>> background{};  ///< red, green, blue; unset: alpha is dropped
-  std::int64_t max_pixels = 178'956'970;                  ///< of an image; the usual one is Pillow's (image.h)
+  std::int64_t max_pixels = kUsualMostPixels;             ///< of an image
   std::optional<double> cache_mb{};  ///< for decoded images, per rank; unset: 512, or all with shard_data
 };
 
 /// For data that may have no validation split (held_out.h).
 struct HeldOutOptions {
   std::optional<double> validation_share{};  ///< of the training samples of each class; unset: the data have a split
-  std::optional<std::int64_t> folds{};       ///< or one of so many parts of each class
+  std::optional<std::int64_t> folds{};       ///< or one of this many parts of each class
   std::int64_t fold = 0;                     ///< which one
   std::int64_t split_seed = 0;
   /// The key by which the validation split is taken from the training samples; null: it is not.

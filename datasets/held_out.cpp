@@ -44,6 +44,9 @@ HeldOut hold_out_as(const HeldOutOptions& options, std::int64_t samples, const L
                     const HeldOutSource& source, std::string& digest) {
   const bool by_class = source.labels.dtype == at::kLong && source.labels.shape.empty();
   auto out = hold_out(samples, label_of, options);
+  if (out.validation.empty() && options.folds && std::ssize(out.train) > 1)
+    throw DataError(fmt::format("{}: fold {} of data.folds = {} has no {}; choose fewer folds", source.path,
+                                options.fold, *options.folds, source.samples));
   if (out.validation.empty())
     throw DataError(fmt::format("{}: {} two {}, so that none can be for validation", source.path,
                                 by_class ? "no class has" : "there are no", source.samples));

@@ -53,8 +53,8 @@ Fields<T>& add_held_out_fields(Fields<T>& table, const std::string& samples) {
            {.above = 0, .below = 1})
       .add("folds", &O::folds,
            fmt::format("For cross-validation, in place of validation_share: the training {0} of each class are divided "
-                       "into so many parts, drawn by split_seed; the one of fold is the validation split, and each "
-                       "sample is in one of them.",
+                       "into this many parts, drawn by split_seed, and the one of fold is the validation split. The "
+                       "only sample of a class is in none.",
                        samples),
            {.min = 2, .max = 1000})
       .add("fold", &O::fold, "The part that is the validation split, from 0 to folds - 1; it needs folds.",

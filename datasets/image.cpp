@@ -18,7 +18,6 @@
 
 #include "core/base/error.h"
 #include "core/base/mapped_bytes.h"
-#include "core/base/text.h"
 #include "datasets/codecs/exif.h"
 #include "datasets/codecs/image_reader.h"
 
@@ -78,11 +77,8 @@ at::Tensor without_alpha(const at::Tensor& rgba, const Decoding& how) {
 
 }  // namespace
 
-std::vector<unsigned char> read_bytes(const std::string& path, std::size_t most) {
+std::vector<unsigned char> read_bytes(const std::string& path) {
   const auto [file, size] = open_regular<DataError>(path);
-  if (size > most)
-    throw DataError(fmt::format("{}: {} are too many; at most {} are read", path,
-                                text::bytes(static_cast<double>(size)), text::bytes(static_cast<double>(most))));
   std::vector<unsigned char> bytes(size + 1);  // a file system may know less than the file's size
   std::size_t done = 0;
   while (const auto got = ::read(file.get(), bytes.data() + done, bytes.size() - done)) {
@@ -147,12 +143,17 @@ DecodedImage decode_image(Bytes bytes, const std::string& name, const Decoding& 
   return {std::move(pixels), orientation != kUpright && !is_tiff};
 }
 
-std::size_t most_bytes(const Decoding& how) {
-  return 8 * static_cast<std::size_t>(how.most_pixels) + (std::size_t{64} << 20);
+void check_bytes(std::uintmax_t bytes, const std::string& name, const Decoding& how) {
+  const auto most = 8 * static_cast<std::uintmax_t>(how.most_pixels) + (std::uintmax_t{64} << 20);
+  if (bytes > most && bytes != static_cast<std::uintmax_t>(-1))
+    corrupt(name, fmt::format("has {} bytes, more than the {} of an image of data.max_pixels = {}", bytes, most,
+                              how.most_pixels));
 }
 
 DecodedImage decode_file(const std::string& path, const Decoding& how) {
-  return decode_image(read_bytes(path, most_bytes(how)), path, how);
+  std::error_code none;
+  check_bytes(std::filesystem::file_size(path, none), path, how);
+  return decode_image(read_bytes(path), path, how);
 }
 
 at::Tensor to_grey(const at::Tensor& image) {

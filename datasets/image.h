@@ -7,16 +7,18 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
-#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "datasets/datasets.h"
+
 namespace trireme::datasets {
 
-/// Reads a file of at most `most` bytes. @throws DataError that names it.
-std::vector<unsigned char> read_bytes(const std::string& path, std::size_t most = std::size_t{1} << 40);
+/// Reads a file. @throws DataError that names it.
+std::vector<unsigned char> read_bytes(const std::string& path);
 
 inline constexpr const char* kIsFolder = "a folder";
 /// What shows, without opening it, that a file is no image: "no such file", kIsFolder; null: nothing.
@@ -26,9 +28,6 @@ const char* file_problem(const std::string& path);
 bool has_image_ending(const std::string& name);
 /// These endings, for messages: ".jpg, .jpeg, ...".
 std::string image_endings();
-
-/// Pillow refuses images with more.
-inline constexpr std::int64_t kUsualMostPixels = 178'956'970;
 
 struct Decoding {
   std::int64_t most_pixels = kUsualMostPixels;  ///< an image with more is refused, by its header
@@ -40,13 +39,13 @@ struct DecodedImage {
   at::Tensor pixels;
   bool has_orientation = false;  ///< EXIF's, and it is not upright
 };
-/// Bytes of an image's file at most: 16 bits of four channels, and 64 MiB for everything else.
-std::size_t most_bytes(const Decoding& how);
+/// @throws DataError for a longer file than an image has: 16 bits of four channels a pixel, and 64 MiB for all else.
+void check_bytes(std::uintmax_t bytes, const std::string& name, const Decoding& how);
 /// @param name the image's name in messages: its file.
 /// @throws DataError when the bytes are empty or of another format, too many pixels, or some missing or damaged.
 DecodedImage decode_image(std::span<const unsigned char> bytes, const std::string& name, const Decoding& how = {});
 
-/// The same of a file. @throws DataError, also when it has more than most_bytes().
+/// The same of a file. @throws DataError, as check_bytes() and decode_image() do.
 DecodedImage decode_file(const std::string& path, const Decoding& how);
 
 /// The luma of an image, uint8 [H, W, 1], with the weights of ITU-R 601-2 in 16 bits, like Pillow's convert("L").

@@ -59,7 +59,8 @@ const Fields<LeavesOptions>& leaves_fields() {
           for (const auto& [key, set] : {std::pair{"exif", o.exif != O{}.exif},
                                          {"background", o.background.has_value()},
                                          {"validation_share", o.validation_share.has_value()},
-                                         {"folds", o.folds.has_value()}})
+                                         {"folds", o.folds.has_value()},
+                                         {"max_pixels", o.max_pixels != O{}.max_pixels}})
             if (set) section.fail(key, "has no effect on leaves that are generated in memory; remove it");
           if (!o.image_size) return;
           if (const auto side = o.image_size->longer(); side < kLeastLeafPixels || side > kMostLeafPixels)

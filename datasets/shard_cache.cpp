@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <exception>
 #include <filesystem>
 #include <utility>
 #include <vector>
@@ -123,6 +124,7 @@ std::shared_ptr<const TarFile> ShardCache::open(const std::string& shard, TarFil
 
 void ShardCache::fetch(const std::string& shard, const std::optional<ShardContent>& known,
                        const std::stop_token& stop) const {
+  if (known) make_room(known->bytes);
   {
     FileWriter file(fetched_path(shard), known ? static_cast<std::uint64_t>(known->bytes) : 0);
     ShardContent content;
@@ -138,17 +140,17 @@ void ShardCache::fetch(const std::string& shard, const std::optional<ShardConten
     if (content.bytes == 0) throw DataError(fmt::format("{}: has written nothing to its standard output", shard));
     file.commit();
   }
-  make_room();
+  make_room(0);
 }
 
-void ShardCache::make_room() const {
+void ShardCache::make_room(std::int64_t coming) const {
   struct Fetched {
     timespec used;
     std::int64_t bytes;
     std::string path;
   };
   std::vector<Fetched> files;
-  double total = 0;
+  auto total = static_cast<double>(coming);
   for (const auto& name : names_in(fetched_folder())) {
     const auto path = path_in(fetched_folder(), name);
     struct stat status {};
@@ -164,8 +166,9 @@ void ShardCache::make_room() const {
   if (options_.most_gb)
     surplus = total - *options_.most_gb * 1e9;
   else if (::statvfs(fetched_folder().c_str(), &disk) == 0)
-    surplus = (kFreeShare * static_cast<double>(disk.f_blocks) - static_cast<double>(disk.f_bavail)) *
-              static_cast<double>(disk.f_frsize);
+    surplus = static_cast<double>(coming) +
+              (kFreeShare * static_cast<double>(disk.f_blocks) - static_cast<double>(disk.f_bavail)) *
+                  static_cast<double>(disk.f_frsize);
   for (std::size_t i = 0; i + 1 < files.size() && surplus > 0; ++i) {  // all but the one used last
     std::error_code none;
     ShardLock lock(files[i].path);
@@ -192,7 +195,7 @@ void ShardCache::fetch_wishes(const std::stop_token& stop) {
     lock.unlock();
     try {
       static_cast<void>(open(shard, TarFile::Access::headers, known, stop));
-    } catch (const Error&) {  // whoever reads it finds the same
+    } catch (const std::exception&) {  // whoever reads it finds the same
     }
     lock.lock();
   }

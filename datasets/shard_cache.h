@@ -59,7 +59,8 @@ class ShardCache {
   std::shared_ptr<const TarFile> open(const std::string& shard, TarFile::Access access,
                                       const std::optional<ShardContent>& known, const std::stop_token& stop);
   void fetch(const std::string& shard, const std::optional<ShardContent>& known, const std::stop_token& stop) const;
-  void make_room() const;
+  /// Removes files until `coming` bytes more keep the limit.
+  void make_room(std::int64_t coming) const;
   void fetch_wishes(const std::stop_token& stop);
 
   ShardCacheOptions options_;

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "core/base/environment.h"
@@ -57,13 +58,16 @@ class ShardShell {
     siginfo_t found{};
     return waitid(P_PID, static_cast<id_t>(process_), &found, WEXITED | WNOHANG | WNOWAIT) != 0 || found.si_pid != 0;
   }
-  /// Kills what is left of the group. Returns how the shell has ended, as waitpid() says it.
-  int end() {
+  /// Kills what is left of the group. Returns how the shell has ended, as waitpid() says it; nullopt where the program
+  /// ignores SIGCHLD.
+  std::optional<int> end() {
     const auto process = std::exchange(process_, -1);
     kill(-process, SIGKILL);
-    int status = 0;  // it stays unknown where the program ignores SIGCHLD
-    while (waitpid(process, &status, 0) < 0 && errno == EINTR) continue;
-    return status;
+    int status = 0;
+    pid_t ended = -1;
+    do ended = waitpid(process, &status, 0);
+    while (ended < 0 && errno == EINTR);
+    return ended < 0 ? std::nullopt : std::optional(status);
   }
 
   /// Waits until there is something to read, at most for a tick.
@@ -132,8 +136,14 @@ void run_shard_command(const std::string& name, const std::string& command, std:
     shell.wait();
     read_outputs();
   }
-  const int status = shell.end();
+  const auto end = shell.end();
   while (read_outputs()) continue;
+  if (!end)
+    throw DataError(
+        fmt::format("{}: how it ended is not known, because this program ignores SIGCHLD; let it have its "
+                    "default",
+                    name));
+  const int status = *end;
   if (WIFSIGNALED(status))
     throw DataError(fmt::format("{}: was ended by signal {} ({}){}", name, WTERMSIG(status),
                                 strsignal(WTERMSIG(status)), last_messages(said)));

@@ -52,7 +52,8 @@ std::size_t find_braces(const std::string& text) {
   auto open = text.find('{');
   while (is_command(text) && open != text.npos) {
     const auto inner = text.substr(open, text.find('}', open) - open);
-    if (text[open - 1] != '$' && (inner.find("..") != inner.npos || inner.find(',') != inner.npos)) break;
+    const bool is_list = inner.find("..") != inner.npos || inner.find(',') != inner.npos;
+    if (is_list && text[open - 1] != '$' && inner.find_first_of(" \t\n") == inner.npos) break;
     open = text.find('{', open + 1);
   }
   return open;

@@ -17,9 +17,9 @@ inline bool is_command(const std::string& shard) { return shard.starts_with(kCom
 /// - a pattern with `*`, `?` or `[...]`: the files that match, in byte order; as in bash, a hidden name only matches a
 ///   pattern with its dot;
 /// - a folder: its files with one of these endings, in byte order, without hidden ones (folder_entries.h);
-/// - "pipe:COMMAND", of which the commands are returned, with the prefix: braces with a range or a comma are expanded
-/// as
-///   in names of files. The shell's own braces ("${HOME}", "{ print }") stay, and nobody can list what `*` matches.
+/// - "pipe:COMMAND", of which the commands are returned, with the prefix: braces with a range or a comma and without
+///   white space are expanded as in names of files. The shell's own ("${HOME}", "{ print $1, $2 }") stay, and nobody
+///   can list what `*` matches.
 /// @throws DataError when there is no such file, or a file or command is named twice
 std::vector<std::string> expand_shards(const std::string& pattern, const std::vector<std::string>& endings = {".tar"});
 

@@ -24,25 +24,35 @@ class OpenShards {
 
   /// While it is read, `next` is fetched; null: there is none.
   std::shared_ptr<const TarFile> open(const TarShard& shard, const TarShard* next) {
-    const std::lock_guard lock(mutex_);
-    auto found = find(shard);
-    if (found == files_.end()) {
+    std::unique_lock lock(mutex_);
+    if (!use(shard)) {
+      lock.unlock();  // a command may take minutes, while others read what is open
       auto file = cache_->open(shard.path, TarFile::Access::files, content_of(shard));
-      if (files_.size() == (is_command(shard.path) ? kMostFetched : kMostFiles)) files_.pop_back();
-      found = files_.insert(files_.end(), std::move(file));
+      lock.lock();
+      if (!use(shard)) {
+        if (files_.size() == (is_command(shard.path) ? kMostFetched : kMostFiles)) files_.pop_back();
+        files_.insert(files_.begin(), std::move(file));
+      }
     }
-    std::rotate(files_.begin(), found, found + 1);
+    const auto file = files_.front();
     if (next != nullptr && next->path != ahead_ && find(*next) == files_.end()) {
       ahead_ = next->path;
       cache_->fetch_ahead(next->path, content_of(*next));
     }
-    return files_.front();
+    return file;
   }
 
  private:
   using Files = std::vector<std::shared_ptr<const TarFile>>;
   Files::iterator find(const TarShard& shard) {
     return std::find_if(files_.begin(), files_.end(), [&](const auto& file) { return file->name() == shard.path; });
+  }
+  /// Puts it in front; false: it is not open.
+  bool use(const TarShard& shard) {
+    const auto found = find(shard);
+    if (found == files_.end()) return false;
+    std::rotate(files_.begin(), found, found + 1);
+    return true;
   }
 
   static constexpr std::size_t kMostFiles = 32;
@@ -77,9 +87,7 @@ class TarSource : public PixelSource {
   [[nodiscard]] DecodedImage load(std::int64_t index) const override {
     const auto& [shard, image] = find(index);
     // The header comes with the image: it has the name for messages, and shows whether the archive was replaced.
-    if (image.bytes > most_bytes(decoding_))
-      throw DataError(fmt::format("{}: the image at byte {} has {}, which are too many", shard.path, image.offset,
-                                  text::bytes(image.bytes)));
+    check_bytes(image.bytes, fmt::format("{}: the image at byte {}", shard.path, image.offset), decoding_);
     std::vector<char> bytes(static_cast<std::size_t>(kTarBlock) + image.bytes);
     open_.open(shard, next_of(shard))->read(image.offset - kTarBlock, bytes);
     const auto name = tar_member_name({bytes.data(), static_cast<std::size_t>(kTarBlock)});

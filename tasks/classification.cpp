@@ -4,6 +4,8 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/nn/layers/index_checks.h"
@@ -31,7 +33,7 @@ MetricSums measure_f1(const at::Tensor& logits, const at::Tensor& labels, std::i
 at::Tensor balanced_weights(const TaskOptions& options) {
   const auto& read = options.data.classes_of_training;
   const auto classes = read ? read() : std::vector<std::int64_t>();
-  if (classes.empty())
+  if (std::all_of(classes.begin(), classes.end(), [](auto label) { return label == nn::kNoLabel; }))
     throw ConfigError("train.balance_classes: needs training samples with one class each; remove it");
   std::vector<double> counted(static_cast<std::size_t>(options.data.classes));
   for (const auto label : classes)

@@ -64,9 +64,10 @@ class CharMap {
         throw DataError(
             fmt::format("a text of {} bytes becomes too long when the tokenizer normalizes it; split it", text.size()));
       auto left = count_chars(part);
-      for (std::size_t at = 0; at<made.size(); left -= left> 0 ? 1 : 0) {
+      for (std::size_t at = 0; at < made.size();) {
         const auto c = next_char(made, at);
         left > 0 ? out.replace(c) : out.insert(c);
+        if (left > 0) --left;
       }
       // Hugging Face's library forgets characters that are left out at the beginning; later ones stand for them.
       for (; left > 0 && out.size() > 0; --left) out.skip_into_added();

@@ -30,7 +30,8 @@ void on_bus_error(int signal, siginfo_t* info, void* /*context*/) {
     static_cast<void>(!::write(STDERR_FILENO, message, std::strlen(message)));
     _exit(slot.code);
   }
-  ::signal(signal, SIG_DFL);  // the instruction runs again, and ends the process
+  ::signal(signal, SIG_DFL);
+  if (info->si_code <= 0) ::raise(signal);  // of kill(); else the instruction runs again, and ends the process
 }
 
 }  // namespace
@@ -49,7 +50,8 @@ std::shared_ptr<const void> detail::named(Mapping mapping, const std::string& pa
     slot.end = slot.begin + mapping.get_deleter().bytes;
     slot.code = static_cast<int>(code);
     slot.text = fmt::format(
-        "trireme: {}: became shorter while it was read; do not change files that a run reads, and start it again\n",
+        "trireme: {}: became shorter, or could not be read, while it was in use; start again with a file that nobody "
+        "changes, on a disk without errors\n",
         for_terminal(path));
     slot.message = slot.text.c_str();
     const auto* memory = mapping.get();

@@ -50,8 +50,8 @@ struct MappedBytes {
   std::string_view view{};
 };
 
-/// For main(): a mapped file that becomes shorter while it is read ends the process with a line that names it, and with
-/// the exit code of its kind, instead of SIGBUS.
+/// For main(): a mapped file that becomes shorter, or cannot be read, ends the process with a line that names it, and
+/// with the exit code of its kind, instead of SIGBUS.
 void say_shortened_files();
 
 namespace detail {

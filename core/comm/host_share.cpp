@@ -116,7 +116,8 @@ int times_asked(const LaunchInfo& info, const std::string& name) {
 std::string share_on_host(const LaunchInfo& info, const std::string& name, const std::function<std::string()>& make,
                           std::chrono::milliseconds patience) {
   if (info.job.empty() || info.local_size == 1) return make();
-  const auto key = fmt::format("trireme/{}/{}/{:x}/{}", geteuid(), info.job, std::hash<std::string>()(name),
+  const std::hash<std::string> short_form;  // an address has room for 107 bytes, and a job's name may be longer
+  const auto key = fmt::format("trireme/{}/{:x}/{:x}/{}", geteuid(), short_form(info.job), short_form(name),
                                times_asked(info, name));
   if (info.local_rank != 0) {
     auto text = read_key(key, patience);

@@ -33,6 +33,21 @@ struct Draw {
 using Draws = std::vector<Draw>;
 using DrawsOf = std::function<Draws(std::int64_t epoch)>;
 
+/// Whether all can be read in rows, and these have the same tensors.
+bool have_like_rows(const std::vector<std::shared_ptr<Dataset>>& parts) {
+  std::vector<std::string> inputs;
+  for (const auto& input : parts.front()->spec().inputs) inputs.push_back(input.name);
+  const auto like_first = [&](bool augment) {
+    const auto spec = parts.front()->rows()->row_spec(inputs, augment);
+    return std::all_of(parts.begin(), parts.end(), [&](const auto& part) {
+      const auto own = part->rows()->row_spec(inputs, augment);
+      return own.inputs == spec.inputs && own.targets == spec.targets;
+    });
+  };
+  return std::all_of(parts.begin(), parts.end(), [](const auto& part) { return part->rows() != nullptr; }) &&
+         like_first(false) && like_first(true);
+}
+
 /// Parts whose samples are addressed by their places in an epoch. The parts' tensors are alike.
 class DrawnDataset final : public Dataset, public RowSamples {
  public:
@@ -78,20 +93,6 @@ class DrawnDataset final : public Dataset, public RowSamples {
   }
 
  private:
-  static bool have_like_rows(const std::vector<std::shared_ptr<Dataset>>& parts) {
-    std::vector<std::string> inputs;
-    for (const auto& input : parts.front()->spec().inputs) inputs.push_back(input.name);
-    const auto like_first = [&](bool augment) {
-      const auto spec = parts.front()->rows()->row_spec(inputs, augment);
-      return std::all_of(parts.begin(), parts.end(), [&](const auto& part) {
-        const auto own = part->rows()->row_spec(inputs, augment);
-        return own.inputs == spec.inputs && own.targets == spec.targets;
-      });
-    };
-    return std::all_of(parts.begin(), parts.end(), [](const auto& part) { return part->rows() != nullptr; }) &&
-           like_first(false) && like_first(true);
-  }
-
   [[nodiscard]] Draw at(std::int64_t index, std::int64_t epoch) const {
     const std::lock_guard lock(mutex_);
     auto& [of, draws] = recent_[static_cast<std::size_t>(epoch % 2)];
@@ -180,10 +181,12 @@ std::shared_ptr<Dataset> mixed_training(const std::vector<Datasets>& sources, co
   std::vector<std::shared_ptr<Dataset>> parts;
   std::vector<Group> groups;
   for (const auto& source : sources) {
+    // Sources of one size would otherwise have one order, and their i-th samples would always meet.
+    const auto seed = random::mix(shuffle.seed, random::hash("source"), parts.size());
     groups.push_back({.part = parts.size(),
                       .size = source.train->size(),
-                      .order = [part = source.train, shuffle](std::int64_t turn) {
-                        return epoch_order(*part, Shuffle{shuffle.seed, turn, shuffle.global_batch});
+                      .order = [part = source.train, shuffle, seed](std::int64_t turn) {
+                        return epoch_order(*part, Shuffle{seed, turn, shuffle.global_batch});
                       }});
     parts.push_back(source.train);
   }

@@ -179,7 +179,7 @@ class RenamedTensors {
         entry.name = stored.stored;
         if (stored.parts > 1) entry.shape.at(0) *= stored.parts;
         entries_.push_back(std::move(entry));
-        parts_.emplace_back(static_cast<std::size_t>(stored.parts));
+        parts_.emplace_back(static_cast<std::size_t>(stored.parts), kNone);
       }
       parts_[at->second].at(static_cast<std::size_t>(stored.part)) = i;
     }
@@ -188,11 +188,15 @@ class RenamedTensors {
   [[nodiscard]] const std::vector<StoredEntry>& entries() const { return entries_; }
   [[nodiscard]] at::Tensor value(std::size_t index) const {
     std::vector<at::Tensor> parts;
-    for (const auto part : parts_[index]) parts.push_back(source_.value(part));
+    for (const auto part : parts_[index]) {
+      TRIREME_CHECK(part != kNone, "a part of {} is missing", entries_[index].name);
+      parts.push_back(source_.value(part));
+    }
     return parts.size() == 1 ? parts.front() : at::cat(parts);
   }
 
  private:
+  static constexpr auto kNone = static_cast<std::size_t>(-1);
   const Source& source_;
   std::vector<StoredEntry> entries_;
   std::vector<std::vector<std::size_t>> parts_;  ///< of each entry, the source's entries

@@ -51,6 +51,9 @@ const std::vector<Section>& rules() {
         {"shard_data", Rule::free},
         {"dispatch", Rule::free},
         {"cache_mb", Rule::free},
+        {"shard_cache_gb", Rule::free},
+        {"max_pixels", Rule::warn},
+        {"balance_classes", Rule::refused_unless_same},
         {"resize_shorter", Rule::refused_unless_same},
         {"background", Rule::refused_unless_same},
         {"on_bad_sample", Rule::warn}}},
@@ -92,7 +95,9 @@ std::string value_of(const config::Table* section, const std::string& key) {
   return entry == nullptr ? "" : config::to_toml(entry->value);
 }
 
-void compare(const Section& section, const config::Table* now, const config::Table* before, Differences& out) {
+/// `name`: of the section, for messages.
+void compare(const Section& section, const std::string& name, const config::Table* now, const config::Table* before,
+             Differences& out) {
   std::set<std::string> keys;
   for (const auto* table : {now, before})
     if (table != nullptr)
@@ -104,24 +109,42 @@ void compare(const Section& section, const config::Table* now, const config::Tab
     if (rule == Rule::free || current == there) continue;
     if (rule == Rule::refused && (current.empty() || there.empty())) continue;
     (rule == Rule::warn ? out.reported : out.refused)
-        .push_back(fmt::format("{}.{} = {} (it was {})", section.name, key, current.empty() ? "unset" : current,
+        .push_back(fmt::format("{}.{} = {} (it was {})", name, key, current.empty() ? "unset" : current,
                                there.empty() ? "unset" : there));
   }
-  // What [[data.mix]] reads is compared by its digest.
-  const auto repeated = [](const config::Table* table, const std::string& name) {
+}
+
+using Tables = std::vector<config::Table>;
+const Tables& repeated(const config::Table& root, const char* section, const char* name) {
+  static const Tables none;
+  const auto* table = root.table(section);
+  const auto found = table == nullptr ? decltype(table->arrays.find(name))() : table->arrays.find(name);
+  return table == nullptr || found == table->arrays.end() ? none : found->second;
+}
+
+/// [[optimizer.group]] may change; each [[data.mix]] is compared as [data] is.
+void compare_repeated(const Section& data, const config::Table& now, const config::Table& before, Differences& out) {
+  const auto printed = [](const config::Table& root) {
     config::Table of;
-    if (table != nullptr && table->arrays.contains(name)) of.arrays = {{name, table->arrays.at(name)}};
+    of.arrays = {{"optimizer.group", repeated(root, "optimizer", "group")}};
     return config::print_table(of);
   };
-  for (const auto* name : {"group", "mix"})
-    if (repeated(now, name) != repeated(before, name))
-      out.reported.push_back(fmt::format("[[{}.{}]]", section.name, name));
+  if (printed(now) != printed(before)) out.reported.emplace_back("[[optimizer.group]]");
+  const auto &mix = repeated(now, "data", "mix"), &there = repeated(before, "data", "mix");
+  if (mix.size() != there.size())
+    out.refused.push_back(fmt::format("{} sections [[data.mix]] (there were {})", mix.size(), there.size()));
+  else
+    for (std::size_t i = 0; i < mix.size(); ++i)
+      compare(data, fmt::format("data.mix[{}]", i + 1), &mix[i], &there[i], out);
 }
 
 /// Compares two resolved configurations: the run's own and the one in a checkpoint.
 Differences differences(const config::Table& now, const config::Table& before) {
   Differences out;
-  for (const auto& section : rules()) compare(section, now.table(section.name), before.table(section.name), out);
+  for (const auto& section : rules()) {
+    compare(section, section.name, now.table(section.name), before.table(section.name), out);
+    if (section.name == std::string_view("data")) compare_repeated(section, now, before, out);
+  }
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include "core/data/dataset_wrapper.h"
 #include "core/data/mixture.h"
 #include "core/data/relabel.h"
+#include "core/nn/layers/index_checks.h"
 
 namespace trireme::train {
 namespace {
@@ -58,7 +59,7 @@ data::OpenContext context_of(const RunConfig& config, const LoadedWeights& weigh
 /// @throws ConfigError for keys that rule out a mixture
 void check_mixture(const RunConfig& config) {
   const bool mixes = !config.data.mix.empty();
-  if (!mixes && config.data.balance_classes == 0) return;
+  if (!mixes && config.data.balance_classes.value_or(0) == 0) return;
   const auto* by = mixes ? "[[data.mix]]" : "data.balance_classes";
   if (config.data.shard_data)
     config::fail(
@@ -71,9 +72,8 @@ void check_mixture(const RunConfig& config) {
                  fmt::format("is false, but {} draws the samples at random; remove one of the two", by));
 }
 
-/// Opens all sources of the data, of which a training draws mixtures.
-data::Datasets open_sources(RunConfig& config, const LoadedWeights& weights, const LaunchInfo& launch, const Log& log,
-                            bool trains) {
+/// Opens all sources of the data, of which epochs are drawn.
+data::Datasets open_sources(RunConfig& config, const LoadedWeights& weights, const LaunchInfo& launch, const Log& log) {
   check_mixture(config);
   const auto* section = config.root.table("data");
   const data::Shuffle shuffle{.seed = static_cast<std::uint64_t>(config.run.seed),
@@ -82,13 +82,13 @@ data::Datasets open_sources(RunConfig& config, const LoadedWeights& weights, con
   std::vector<double> shares;
   const auto add = [&](data::DatasetFactory& source, const config::Table* written, double weight) {
     auto opened = data::open(source, context_of(config, weights, written, launch, log));
-    if (trains && config.data.balance_classes > 0) {
+    if (const auto balance = config.data.balance_classes.value_or(0); balance > 0) {
       const auto classes = data::classes_of_samples(*opened.train);
-      if (classes.empty())
+      if (std::all_of(classes.begin(), classes.end(), [](auto label) { return label == nn::kNoLabel; }))
         config::fail(
             section, "balance_classes",
             fmt::format("needs one class for each sample, which {} does not have; remove it", opened.info.source));
-      opened.train = data::balanced(opened.train, classes, config.data.balance_classes, shuffle.seed);
+      opened.train = data::balanced(opened.train, classes, balance, shuffle.seed);
     }
     sources.push_back(std::move(opened));
     shares.push_back(weight);
@@ -158,8 +158,8 @@ data::Datasets open_data(RunConfig& config, const LoadedWeights& weights, const 
                          const LaunchInfo& launch, const Log& log, bool trains) {
   require_data(config);
   const memory::OfHost images_in_memory;  // a rank with a GPU does not hold them there
-  auto data = numbered_as(config_of_classes(weights, head_prefix).labels(),
-                          open_sources(config, weights, launch, log, trains), weights.path, trains, log);
+  auto data = numbered_as(config_of_classes(weights, head_prefix).labels(), open_sources(config, weights, launch, log),
+                          weights.path, trains, log);
   data.info.spec.classes_of_training = [train = data.train] { return data::classes_of_samples(*train); };
   return data;
 }

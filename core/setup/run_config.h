@@ -80,9 +80,9 @@ struct MixSection {
 /// The keys that [data] has for all data sets.
 struct DataSection : data::LoadingOptions {
   std::string name = "image_folder";
-  double weight = 1;              // of its own training samples
-  double balance_classes = 0;     // 0 to 1, of the training samples of each source
-  data::DatasetFactory source{};  // of this name, with its own options; empty: the file has no [data]
+  double weight = 1;                        // of its own training samples
+  std::optional<double> balance_classes{};  // 0 to 1, of the training samples of each source; unset: 0
+  data::DatasetFactory source{};            // of this name, with its own options; empty: the file has no [data]
   std::vector<MixSection> mix{};
 };
 

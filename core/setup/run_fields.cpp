@@ -211,7 +211,7 @@ const Fields<DataSection>& data_fields() {
           .add_all(data::loading_fields())
           .add("balance_classes", &O::balance_classes,
                "How far the classes are evened out in each epoch of training: a class with n samples has a part in "
-               "proportion to n^(1 - balance_classes). 0: as in the data; 1: the same for all classes.",
+               "proportion to n^(1 - balance_classes). 1: the same for all classes; unset, or 0: as in the data.",
                {.min = 0, .max = 1})
           .add("weight", &O::weight,
                "How many of an epoch's training samples are of this source, relative to the weights of [[data.mix]].",

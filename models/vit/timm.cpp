@@ -20,6 +20,7 @@ namespace {
 
 /// timm's default, which is not Hugging Face's.
 constexpr double kTimmLayerNormEps = 1e-6;
+constexpr double kTimmMlpRatio = 4;
 /// Its arguments can all be replaced.
 constexpr const char* kTimmArchitecture = "vit_base_patch16_224";
 
@@ -63,7 +64,12 @@ void take_arguments(const nlohmann::json& arguments, nlohmann::json& config, con
     throw ConfigError(fmt::format("model.weights: {}: model_args {}", file, what));
   };
   if (!arguments.is_object()) refuse("is no object");
+  // What timm's models have if nothing else is said.
+  static const nlohmann::json usual{{"class_token", true},     {"global_pool", "token"}, {"init_values", nullptr},
+                                    {"no_embed_class", false}, {"reg_tokens", 0},        {"pre_norm", false},
+                                    {"qk_norm", false}};
   std::optional<double> ratio;
+  if (arguments.contains("embed_dim")) ratio = kTimmMlpRatio;
   for (const auto& [name, value] : arguments.items()) {
     const auto* number = std::find_if(std::begin(kTimmNumbers), std::end(kTimmNumbers),
                                       [&, key = name](const auto& each) { return key == each.first; });
@@ -75,7 +81,7 @@ void take_arguments(const nlohmann::json& arguments, nlohmann::json& config, con
       const auto* act = std::find_if(std::begin(kTimmActs), std::end(kTimmActs),
                                      [&, act = value](const auto& each) { return act == each.first; });
       config["hidden_act"] = act == std::end(kTimmActs) ? value : nlohmann::json(act->second);
-    } else if (!name.ends_with("_rate") && !(name == "global_pool" && value == "token")) {
+    } else if (!name.ends_with("_rate") && !(usual.contains(name) && usual[name] == value)) {
       refuse(fmt::format("has {} = {}, which this model does not have", name, value.dump()));
     }
   }

@@ -51,7 +51,16 @@ TEST(RunTables, AreMixedAndBalanced) {
   EXPECT_EQ(run.train(2, {"--set", "train.balance_classes=1", "--set", "train.epochs=1", "--fresh"}).code, 0);
   EXPECT_EQ(run.train(1, {"--set", "train.balance_classes=1"}).code, 0);
   EXPECT_NEAR(metrics_of(run.dir(), "step").back()["loss"], losses.back()["loss"], 1e-9);
-  EXPECT_EQ(run_process({TRIREME_COMMAND, "eval", run.dir()}).code, 0);
+  const auto printed = evaluated(run, {});
+  ASSERT_NE(printed.find("loss "), std::string::npos) << printed;
+  EXPECT_NEAR(std::stod(printed.substr(printed.find("loss ") + 5)),
+              metrics_of(run.dir(), "eval", "validation").back()["loss"], 1e-4)
+      << "the factors are the same";
+  // Another augmentation of one source is another training.
+  run.folder.write("run.toml", whole + mix + "random_resized_crop = true\n");
+  expect_only_refusal(
+      run.train(1, {"--set", "train.balance_classes=1", "--set", "train.epochs=3", "--resume", run.dir()}), 7,
+      "data.mix[1].random_resized_crop = true (it was false)");
   struct Case {
     std::string more, assignment, message;
   };

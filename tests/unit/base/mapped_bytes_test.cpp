@@ -21,7 +21,7 @@ TEST(MappedBytesDeathTest, AFileThatBecomesShorterIsNamed) {
     for (const char c : file.view) sum = static_cast<char>(sum + c);
   };
   whole();
-  const auto says = "shortened_[0-9]+: became shorter while it was read";
+  const auto says = "shortened_[0-9]+: became shorter, or could not be read";
   EXPECT_EXIT(read_shortened(map_file<DataError>(path)), ::testing::ExitedWithCode(3), says);
   whole();
   // As many files as there are, one after the other and at once, have names.

@@ -200,10 +200,11 @@ TEST_F(TarShards, TheNextShardIsFetchedAheadAndEndsWithTheCache) {
   {
     datasets::ShardCache cache;
     cache.fetch_ahead(fmt::format("pipe:sh -c 'echo $$ > {}; exec sleep 1000' | cat", pid_file), {1000, 0});
-    while (inner == 0) {
+    for (int i = 0; i < 4000 && inner == 0; ++i) {
       std::this_thread::sleep_for(std::chrono::milliseconds(5));
       std::ifstream(pid_file) >> inner;
     }
+    ASSERT_NE(inner, 0);
     EXPECT_TRUE(runs());
   }
   for (int i = 0; i < 1000 && runs(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -251,10 +252,10 @@ TEST_F(TarShards, SaysWhatIsWrongWithACommand) {
     EXPECT_EQ(message_of([&] { open(changed); }), changed.train + ": " + c.says);
     EXPECT_EQ(cached_shards(), std::vector<fs::path>()) << c.command;
   }
-  datasets::ShardCache impatient({.patience = std::chrono::milliseconds(1500)});
+  datasets::ShardCache impatient({.patience = std::chrono::seconds(4)});
   const std::string stalls = "pipe:echo waiting >&2; printf x; sleep 1000";
   EXPECT_EQ(message_of([&] { impatient.open(stalls, datasets::TarFile::Access::files); }),
-            stalls + ": ended, because it wrote nothing for 1.5 s; it said: waiting");
+            stalls + ": ended, because it wrote nothing for 4 s; it said: waiting");
 
   auto inherits = options();  // only the end of the pipe that shows whether this process lives; `ls` opens the fifth
   inherits.validation = fmt::format("pipe:test $(ls /proc/self/fd | wc -l) = 5 && cat {}", file);
