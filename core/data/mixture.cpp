@@ -4,12 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <functional>
 #include <iterator>
 #include <map>
-#include <mutex>
 #include <numeric>
 #include <string>
 #include <utility>
@@ -17,110 +15,13 @@
 #include "core/base/error.h"
 #include "core/base/random.h"
 #include "core/base/text.h"
+#include "core/data/drawn_dataset.h"
 #include "core/data/relabel.h"
-#include "core/data/rows.h"
 #include "core/data/sampler.h"
 #include "core/nn/layers/index_checks.h"
 
 namespace trireme::data {
 namespace {
-
-/// What a place of an epoch holds.
-struct Draw {
-  std::size_t part = 0;
-  std::int64_t sample = 0, turn = 0;  ///< of the part
-};
-using Draws = std::vector<Draw>;
-using DrawsOf = std::function<Draws(std::int64_t epoch)>;
-
-/// Whether all can be read in rows, and these have the same tensors.
-bool have_like_rows(const std::vector<std::shared_ptr<Dataset>>& parts) {
-  std::vector<std::string> inputs;
-  for (const auto& input : parts.front()->spec().inputs) inputs.push_back(input.name);
-  const auto like_first = [&](bool augment) {
-    const auto spec = parts.front()->rows()->row_spec(inputs, augment);
-    return std::all_of(parts.begin(), parts.end(), [&](const auto& part) {
-      const auto own = part->rows()->row_spec(inputs, augment);
-      return own.inputs == spec.inputs && own.targets == spec.targets;
-    });
-  };
-  return std::all_of(parts.begin(), parts.end(), [](const auto& part) { return part->rows() != nullptr; }) &&
-         like_first(false) && like_first(true);
-}
-
-/// Parts whose samples are addressed by their places in an epoch. The parts' tensors are alike.
-class DrawnDataset final : public Dataset, public RowSamples {
- public:
-  /// `draws` returns `size` draws.
-  DrawnDataset(std::vector<std::shared_ptr<Dataset>> parts, std::int64_t size, DrawsOf draws)
-      : parts_(std::move(parts)), size_(size), draws_(std::move(draws)), in_rows_(have_like_rows(parts_)) {}
-
-  [[nodiscard]] std::int64_t size() const override { return size_; }
-  [[nodiscard]] nn::DataSpec spec() override { return parts_.front()->spec(); }
-  [[nodiscard]] std::vector<nn::SampleTensor> combined_targets() const override {
-    return parts_.front()->combined_targets();
-  }
-  std::optional<Sample> get(std::int64_t index, std::int64_t epoch, bool augment) override {
-    const auto draw = at(index, epoch);
-    return parts_[draw.part]->get(draw.sample, draw.turn, augment);
-  }
-  std::optional<Sample> get_with(const std::vector<std::string>& inputs, std::int64_t index, std::int64_t epoch,
-                                 bool augment) override {
-    const auto draw = at(index, epoch);
-    return parts_[draw.part]->get_with(inputs, draw.sample, draw.turn, augment);
-  }
-  [[nodiscard]] Sample collate(std::vector<Sample> samples, const std::vector<std::int64_t>& indices) override {
-    return parts_.front()->collate(std::move(samples), indices);
-  }
-  /// The draws are in a random order already.
-  [[nodiscard]] std::vector<std::int64_t> order(const Shuffle& /*shuffle*/) const override {
-    return epoch_order(*this, std::nullopt);
-  }
-  [[nodiscard]] std::vector<std::int64_t> skipped() const override { return of_all(&Dataset::skipped); }
-  [[nodiscard]] std::vector<std::int64_t> oriented() const override { return of_all(&Dataset::oriented); }
-
-  [[nodiscard]] RowSamples* rows() override { return in_rows_ ? this : nullptr; }
-  [[nodiscard]] RowSpec row_spec(const std::vector<std::string>& inputs, bool augment) const override {
-    return parts_.front()->rows()->row_spec(inputs, augment);
-  }
-  std::optional<Sample> read(const std::vector<std::string>& inputs, std::int64_t index, std::int64_t epoch,
-                             bool augment) override {
-    const auto draw = at(index, epoch);
-    return parts_[draw.part]->rows()->read(inputs, draw.sample, draw.turn, augment);
-  }
-  [[nodiscard]] Sample transform_batch(Sample batch, bool combine) const override {
-    return parts_.front()->rows()->transform_batch(std::move(batch), combine);
-  }
-
- private:
-  [[nodiscard]] Draw at(std::int64_t index, std::int64_t epoch) const {
-    const std::lock_guard lock(mutex_);
-    auto& [of, draws] = recent_[static_cast<std::size_t>(epoch % 2)];
-    if (of != epoch) {
-      draws = draws_(epoch);
-      of = epoch;
-    }
-    return draws.at(static_cast<std::size_t>(index));
-  }
-
-  /// The parts' samples are counted through.
-  [[nodiscard]] std::vector<std::int64_t> of_all(std::vector<std::int64_t> (Dataset::*list)() const) const {
-    std::vector<std::int64_t> out;
-    std::int64_t before = 0;
-    for (const auto& part : parts_) {
-      for (const auto sample : (part.get()->*list)()) out.push_back(before + sample);
-      before += part->size();
-    }
-    return out;
-  }
-
-  std::vector<std::shared_ptr<Dataset>> parts_;
-  std::int64_t size_;
-  DrawsOf draws_;
-  bool in_rows_;
-  mutable std::mutex mutex_;
-  mutable std::array<std::pair<std::int64_t, Draws>, 2> recent_{{{-1, {}}, {-1, {}}}};  ///< of the last two epochs
-};
 
 struct Group {
   std::size_t part = 0;
