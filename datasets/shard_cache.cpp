@@ -56,12 +56,16 @@ class ShardLock {
   struct flock range_ {};
 };
 
-/// Removes the temporary files of killed processes that fetched the shard. Nobody else may fetch it now.
-void remove_left_over(const std::string& shard) {
-  const auto name = std::filesystem::path(fetched_path(shard)).filename().string();
-  std::error_code none;
-  for (const auto& other : names_in(fetched_folder()))
-    if (other.starts_with(name + ".")) std::filesystem::remove(path_in(fetched_folder(), other), none);
+/// Removes the temporary files of all shards that nobody fetches now.
+void remove_abandoned() {
+  constexpr std::string_view kEnding = ".tar.";  // the name of the shard's file ends with its first four characters
+  for (const auto& name : names_in(fetched_folder())) {
+    const auto end = name.find(kEnding);
+    if (end == name.npos) continue;
+    std::error_code none;
+    ShardLock lock(path_in(fetched_folder(), name.substr(0, end + kEnding.size() - 1)));
+    if (lock.acquire() == ShardLock::State::held) std::filesystem::remove(path_in(fetched_folder(), name), none);
+  }
 }
 
 /// Null: there is no such file, or one of another size, which a command has written at another time.
@@ -113,12 +117,26 @@ std::shared_ptr<const TarFile> ShardCache::open(const std::string& shard, TarFil
         std::this_thread::sleep_for(kLockTick);
       }
       if (auto file = open_fetched(shard, access, known)) return file;  // another one has fetched it
-      if (state == ShardLock::State::held) remove_left_over(shard);
-      fetch(shard, known, stop);
+      fetch_once(shard, known, stop);
       if (auto file = open_fetched(shard, access, known)) return file;
     } catch (const CheckpointError& error) {  // of the cache's files
       throw DataError(fmt::format("{}: {}; the cache folder is that of XDG_CACHE_HOME", shard, error.what()));
     }
+  }
+}
+
+void ShardCache::fetch_once(const std::string& shard, const std::optional<ShardContent>& known,
+                            const std::stop_token& stop) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = failed_.find(shard); found != failed_.end()) throw DataError(found->second);
+  }
+  try {
+    fetch(shard, known, stop);
+  } catch (const DataError& error) {
+    const std::lock_guard lock(mutex_);
+    if (!stop.stop_requested()) failed_.emplace(shard, error.what());
+    throw;
   }
 }
 
@@ -149,6 +167,7 @@ void ShardCache::make_room(std::int64_t coming) const {
     std::int64_t bytes;
     std::string path;
   };
+  remove_abandoned();
   std::vector<Fetched> files;
   auto total = static_cast<double>(coming);
   for (const auto& name : names_in(fetched_folder())) {

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -58,6 +59,8 @@ class ShardCache {
  private:
   std::shared_ptr<const TarFile> open(const std::string& shard, TarFile::Access access,
                                       const std::optional<ShardContent>& known, const std::stop_token& stop);
+  /// A command that has failed fails again without running: each sample of its shard would run it otherwise.
+  void fetch_once(const std::string& shard, const std::optional<ShardContent>& known, const std::stop_token& stop);
   void fetch(const std::string& shard, const std::optional<ShardContent>& known, const std::stop_token& stop) const;
   /// Removes files until `coming` bytes more keep the limit.
   void make_room(std::int64_t coming) const;
@@ -65,6 +68,7 @@ class ShardCache {
 
   ShardCacheOptions options_;
   std::mutex mutex_;
+  std::map<std::string, std::string> failed_;  ///< the error of each command that has failed; guarded by the mutex
   std::condition_variable_any wished_;
   std::string wish_;  ///< the shard to fetch ahead; guarded by the mutex, like the next one
   ShardContent wish_content_;

@@ -15,6 +15,7 @@
 
 #include "core/base/environment.h"
 #include "core/base/error.h"
+#include "core/base/terminal_text.h"
 #include "core/base/text.h"
 #include "core/launch/process.h"
 
@@ -106,7 +107,7 @@ std::string last_messages(const std::string& said) {
   std::erase_if(lines, [](const auto& line) { return line.find_first_not_of(" \t\r") == line.npos; });
   if (lines.empty()) return "";
   lines.erase(lines.begin(), lines.end() - static_cast<std::ptrdiff_t>(std::min(lines.size(), kMessageLines)));
-  for (auto& line : lines) line = text::printable(line);
+  for (auto& line : lines) line = for_terminal(line);
   return "; it said: " + text::join(lines, " / ");
 }
 

@@ -69,6 +69,8 @@ const Fields<TarShardOptions>& tar_fields() {
         if (shards.empty() && split != data::Split::test)
           section.fail(data::name_of(split),
                        "is required with name = \"tar_shards\": the shards, such as \"train-{0000..0146}.tar\"");
+        if (is_command(shards) && shards.find_first_not_of(" \t\n", kCommandPrefix.size()) == shards.npos)
+          section.fail(data::name_of(split), "has no command behind pipe:");
         if (shards.find("://") != shards.npos && !is_command(shards))
           section.fail(data::name_of(split),
                        "names no file; write the command that fetches it: \"pipe:curl -sf https://...\"");

@@ -32,7 +32,11 @@ MetricSums measure_f1(const at::Tensor& logits, const at::Tensor& labels, std::i
 /// n / (classes * n of the class) for balance_classes = 1, as scikit-learn's "balanced".
 at::Tensor balanced_weights(const TaskOptions& options) {
   const auto& read = options.data.classes_of_training;
-  const auto classes = read ? read() : std::vector<std::int64_t>();
+  if (!read)
+    throw ConfigError(
+        "train.balance_classes: needs one source of data whose samples are all in each epoch; with "
+        "[[data.mix]] give class_weights, and with data.balance_classes remove one of the two");
+  const auto classes = read();
   if (std::all_of(classes.begin(), classes.end(), [](auto label) { return label == nn::kNoLabel; }))
     throw ConfigError("train.balance_classes: needs training samples with one class each; remove it");
   std::vector<double> counted(static_cast<std::size_t>(options.data.classes));

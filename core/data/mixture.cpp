@@ -126,8 +126,8 @@ std::string tensors_text(const std::vector<nn::SampleTensor>& tensors) {
 /// @throws ConfigError when samples of the two cannot be in one batch, or were not prepared alike
 void check_alike(const Datasets& first, const Datasets& other) {
   const auto refuse = [&](const std::string& what) {
-    throw ConfigError(fmt::format("{}: {}, so its samples cannot be mixed with those of {}", other.info.source, what,
-                                  first.info.source));
+    throw ConfigError(fmt::format("{}: {}, so its samples cannot be mixed with those of {}; give both the same keys",
+                                  other.info.source, what, first.info.source));
   };
   const auto &a = first.info.spec, &b = other.info.spec;
   for (const auto tensors : {&nn::DataSpec::inputs, &nn::DataSpec::targets})

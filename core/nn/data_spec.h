@@ -43,8 +43,8 @@ struct DataSpec {
   std::optional<TokenIds> tokens{};        ///< of the tokenizer that reads the data; unset: none does
   std::int64_t longest = 0;                ///< tokens of the longest sample, as it is padded; 0: unknown
   std::string longest_key{};               ///< "data.max_tokens": the key that makes samples shorter
-  /// Reads the class of each sample of a training's epoch, -100 where it does not count; empty where samples have no
-  /// class. Unset: there is no training split.
+  /// Reads the class of each training sample, -100 where it does not count; empty where samples have no class. Unset:
+  /// there is no training split, or epochs are drawn from it (data/mixture.h).
   std::function<std::vector<std::int64_t>()> classes_of_training{};
 
   /// Null when there is no such tensor.

@@ -272,6 +272,11 @@ CheckpointExport export_checkpoint(const std::string& checkpoint_folder, const s
   auto format = format_of(root, options);
   const auto scale = adapter_scale(root, checkpoint_folder, options.merge);
   const auto other = other_format(root, options.names, models);
+  if (!options.names.empty() && format.shard_mb > 0)
+    throw ConfigError(
+        fmt::format("--names {}: it reads one file, but {} divides the tensors over several; set "
+                    "--shard-mb 0",
+                    options.names, options.shard_mb ? "--shard-mb" : "run.export_shard_mb"));
   auto texts = texts_of(checkpoint_folder, manifest, format.dtype);
   if (!options.names.empty()) rewrite_config(texts, other);
   check_target(folder, texts, options.overwrite);

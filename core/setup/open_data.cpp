@@ -60,6 +60,9 @@ data::OpenContext context_of(const RunConfig& config, const LoadedWeights& weigh
 void check_mixture(const RunConfig& config) {
   const bool mixes = !config.data.mix.empty();
   if (!mixes && config.data.balance_classes.value_or(0) == 0) return;
+  if (config.data.balance_classes.value_or(0) > 0 && config.root.value<bool>("data", "length_buckets").value_or(false))
+    config::fail(config.root.table("data"), "length_buckets",
+                 "has no effect with balance_classes, which draws samples of any length; remove one of the two");
   const auto* by = mixes ? "[[data.mix]]" : "data.balance_classes";
   if (config.data.shard_data)
     config::fail(
@@ -160,7 +163,8 @@ data::Datasets open_data(RunConfig& config, const LoadedWeights& weights, const 
   const memory::OfHost images_in_memory;  // a rank with a GPU does not hold them there
   auto data = numbered_as(config_of_classes(weights, head_prefix).labels(), open_sources(config, weights, launch, log),
                           weights.path, trains, log);
-  data.info.spec.classes_of_training = [train = data.train] { return data::classes_of_samples(*train); };
+  if (config.data.mix.empty() && config.data.balance_classes.value_or(0) == 0)  // else an epoch holds what is drawn
+    data.info.spec.classes_of_training = [train = data.train] { return data::classes_of_samples(*train); };
   return data;
 }
 

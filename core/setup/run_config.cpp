@@ -57,6 +57,9 @@ class Reader {
       fail(&section, "weight", "has no effect without [[data.mix]]; remove it");
     for (auto part : parts) {
       part.path = section.path;
+      for (const auto& field : data_fields().fields)
+        if (part.find(field.key) != nullptr && mix_fields().find(field.key) == nullptr)
+          fail(&part, field.key, "is said in [data], for all sources; remove it");
       part.entries.try_emplace("name", config::Entry{.value = out.name, .origin = part.origin});
       out.mix.push_back(open_section(part, mix_fields(), kinds_.datasets, &MixSection::source));
       out.mix.back().written = std::move(part);

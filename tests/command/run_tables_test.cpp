@@ -44,23 +44,22 @@ TEST(RunTables, AreMixedAndBalanced) {
       "[[data.mix]]\ntrain = \"" + run.table() + "\"\nimage_size = 16\nvalidation_share = 0.3\nflip = true\n";
   run.folder.write("run.toml", whole + mix);
   std::string out;
-  const auto scores = same_on_two_ranks(run, 14, {"--set", "train.balance_classes=1"}, &out);
+  const auto scores = same_on_two_ranks(run, 14, {}, &out);
   ASSERT_TRUE(scores.contains("accuracy")) << scores;
   EXPECT_NE(out.find(run.table() + " + " + run.table() + ": "), std::string::npos) << out;
   const auto losses = metrics_of(run.dir(), "step");
-  EXPECT_EQ(run.train(2, {"--set", "train.balance_classes=1", "--set", "train.epochs=1", "--fresh"}).code, 0);
-  EXPECT_EQ(run.train(1, {"--set", "train.balance_classes=1"}).code, 0);
+  EXPECT_EQ(run.train(2, {"--set", "train.epochs=1", "--fresh"}).code, 0);
+  EXPECT_EQ(run.train(1).code, 0);
   EXPECT_NEAR(metrics_of(run.dir(), "step").back()["loss"], losses.back()["loss"], 1e-9);
   const auto printed = evaluated(run, {});
   ASSERT_NE(printed.find("loss "), std::string::npos) << printed;
   EXPECT_NEAR(std::stod(printed.substr(printed.find("loss ") + 5)),
               metrics_of(run.dir(), "eval", "validation").back()["loss"], 1e-4)
-      << "the factors are the same";
+      << "the classes of an evaluation are not balanced";
   // Another augmentation of one source is another training.
   run.folder.write("run.toml", whole + mix + "random_resized_crop = true\n");
-  expect_only_refusal(
-      run.train(1, {"--set", "train.balance_classes=1", "--set", "train.epochs=3", "--resume", run.dir()}), 7,
-      "data.mix[1].random_resized_crop = true (it was false)");
+  expect_only_refusal(run.train(1, {"--set", "train.epochs=3", "--resume", run.dir()}), 7,
+                      "data.mix[1].random_resized_crop = true (it was false)");
   struct Case {
     std::string more, assignment, message;
   };
@@ -75,6 +74,11 @@ TEST(RunTables, AreMixedAndBalanced) {
             ": no key \"imagse\" in [data]; did you mean \"image\"?"},
            {"", "data.weight=3", "--set data.weight=3: has no effect without [[data.mix]]; remove it"},
            {mix, "data.numbers=[\"age\"]", "data.balance_classes"},
+           {"", "train.balance_classes=1",
+            "train.balance_classes=1: needs one source of data whose samples are all in each epoch; with [[data.mix]] "
+            "give "
+            "class_weights, and with data.balance_classes remove one of the two"},
+           {mix + "workers = 2\n", "train.epochs=1", "workers = 2: is said in [data], for all sources; remove it"},
            {"[[data.mixed]]\n", "train.epochs=1", "no section [[data.mixed]]; further data are [[data.mix]]"}}) {
     run.folder.write("run.toml", whole + more);
     expect_only_refusal(run.train(1, {"--set", assignment, "--fresh"}), 2, message);

@@ -33,7 +33,7 @@ struct RunOnTable : SmallRun {
     folder.write("leaves/all.csv", rows);
     const auto data = "[data]\ntrain = \"" + table() + "\"\nvalidation = \"" + table() + "\"\n" + keys;
     const auto of_texts =
-        "name = \"text_classification\"\ntokenizer = \"bytes\"\nmax_tokens = 8\n[run]\ndir = \"" + dir() +
+        "name = \"text_classification\"\ntokenizer = \"bytes\"\nmax_tokens = 16\n[run]\ndir = \"" + dir() +
         "\"\ndevice = \"cpu\"\n[model]\nname = \"bert\"\nhidden_size = 16\nnum_layers = 1\nnum_heads = 2\n"
         "intermediate_size = 24\ninitializer_range = 0.5\n[train]\nepochs = 2\nglobal_batch = 6\n"
         "precision = \"fp64\"\n";

@@ -180,7 +180,7 @@ TEST(Mixture, OfImagesHasTheirPixels) {
         mixed({a, leaves(2, false, {0, 0, 0})}, {1, 1}, {});
       }),
       "leaves: is prepared otherwise (preprocessor_config.json differs), so its samples cannot be mixed with those "
-      "of leaves");
+      "of leaves; give both the same keys");
 }
 
 TEST(Mixture, RefusesSourcesThatDoNotFitTogether) {
@@ -194,8 +194,10 @@ TEST(Mixture, RefusesSourcesThatDoNotFitTogether) {
   };
   const std::vector<Case> cases{
       {source_of(0, 3), wide, 1,
-       "s1: has x float64 [4], not x float64 [3], so its samples cannot be mixed with those of s0"},
-      {source_of(0, 3), other_words, 1, "s1: has another tokenizer, so its samples cannot be mixed with those of s0"},
+       "s1: has x float64 [4], not x float64 [3], so its samples cannot be mixed with those of s0; give both the same "
+       "keys"},
+      {source_of(0, 3), other_words, 1,
+       "s1: has another tokenizer, so its samples cannot be mixed with those of s0; give both the same keys"},
       {source_of(0, 3, {"cat", "dog"}), source_of(1, 3, {"cat", "hen"}), 1,
        "s1: has the classes cat, hen, but s0, which says the classes, has cat, dog"},
       {source_of(0, 3), source_of(1, 3), 1e-6, "s1: its weight of 1e-06 gives it no sample of an epoch; raise it"}};

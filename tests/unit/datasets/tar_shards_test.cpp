@@ -262,20 +262,26 @@ TEST_F(TarShards, SaysWhatIsWrongWithACommand) {
   EXPECT_EQ(open(inherits).validation->size(), 4);
 
   const auto before = datasets::read_bytes(file);
-  std::string other(before.begin(), before.end());
+  const std::string good(before.begin(), before.end());
+  auto other = good;
   other[other.size() - 1] ^= 1;
   auto changing = options();
   changing.train = "pipe:cat " + file;
-  auto data = open(changing);
   const struct {
     std::string content, what;
   } changes[] = {{other + "x", fmt::format("more ({} bytes)", other.size())},
                  {other.substr(1), fmt::format("less ({} bytes instead of {})", other.size() - 1, other.size())},
                  {other, "another content"}};
   for (const auto& change : changes) {
+    folder.write("set/train-01.tar", good);
+    const auto data = open(changing);
     for (const auto& path : cached_shards()) fs::remove(path);
     folder.write("set/train-01.tar", change.content);
-    EXPECT_EQ(message_of([&] { data.train->get(0, 0, true); }),
+    folder.write("cache/trireme/shards/00000000000000aa.tar.host.1.tmp", "of a killed process");  // goes with the fetch
+    const auto message = message_of([&] { data.train->get(0, 0, true); });
+    folder.write("set/train-01.tar", good);
+    EXPECT_EQ(message_of([&] { data.train->get(1, 0, true); }), message) << "the command runs once";
+    EXPECT_EQ(message,
               fmt::format("{}: writes {} than when it was indexed; if that is right, remove the folders {} and {}, and "
                           "start a new run; repair or remove it, or set data.on_bad_sample = \"skip\" to continue "
                           "without it",
