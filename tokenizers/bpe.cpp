@@ -32,7 +32,7 @@ struct Candidate {
 /// A token and how many bytes of the piece it takes.
 struct Symbol {
   std::int32_t id = 0;
-  std::size_t bytes = 0;
+  std::uint32_t bytes = 0;
 };
 
 /// The tokens of a piece as a list: merging two removes the right one.
@@ -61,11 +61,11 @@ class TokenList {
   [[nodiscard]] PieceTokens tokens() const {
     PieceTokens out;
     out.reserve(symbols_.size());
-    std::size_t begin = 0;
+    std::uint32_t begin = 0;
     for (const auto& symbol : symbols_) {
       if (symbol.id == kNone) continue;
       const auto end = begin + symbol.bytes;
-      out.push_back({symbol.id, static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end)});
+      out.push_back({symbol.id, begin, end});
       begin = end;
     }
     return out;
@@ -109,7 +109,7 @@ class Bpe : public TokenModel {
     out.reserve(piece.size());
     std::string with_affixes;
     // The bytes of one that is due, which the next known character puts out: bytes do not, as in Hugging Face's.
-    std::size_t unknown = 0;
+    std::uint32_t unknown = 0;
     const auto put_unknown = [&] {
       if (unknown > 0) out.push_back({*options_.unknown, unknown});
       unknown = 0;
@@ -125,10 +125,10 @@ class Bpe : public TokenModel {
       }
       if (const auto id = vocabulary().id(character)) {
         put_unknown();
-        out.push_back({*id, at - begin});
+        out.push_back({*id, static_cast<std::uint32_t>(at - begin)});
       } else if (!append_bytes(character, out) && options_.unknown) {
         if (!options_.fuse_unknown) put_unknown();
-        unknown += at - begin;
+        unknown += static_cast<std::uint32_t>(at - begin);
       }
     }
     put_unknown();

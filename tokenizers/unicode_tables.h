@@ -34,12 +34,12 @@ struct CharClass {
   UGraphemeClusterBreak cluster;  ///< U_GCB_LV also for U_GCB_LVT
 };
 
-/// So many neighbouring code points of a class; all runs together are those from U+0000 to U+10FFFF.
+/// Neighbouring code points of a class; all runs together are those from U+0000 to U+10FFFF.
 struct ClassRun {
   std::uint32_t length, index;  ///< index: in char_classes()
 };
 
-/// Characters whose lowercase is so much further: each `step` from `first` to `last`.
+/// Characters whose lowercase is `added` further: every `step`-th from `first` to `last`.
 struct LowercaseRun {
   char32_t first, last;
   std::uint32_t step;

@@ -50,6 +50,7 @@ class Reader {
   }
 
   DataSection data_section() const {
+    if (kinds_.datasets.names().empty()) return whole_section(data_fields());  // a program's, which selects by itself
     auto section = section_of(root_, "data");
     const auto parts = take_repeated(section, "mix", "further data");
     auto out = open_section(section, data_fields(), kinds_.datasets, &DataSection::source);

@@ -6,7 +6,7 @@ with is what these versions of the libraries compute. Then small runs of trireme
 Run:  cmake --build --preset release --target trireme_launcher trireme_worker model_logits pixel_dump
       python tests/golden/check/check_all.py build/release
 Needs the packages that the scripts name (torch 2.11, torchvision 0.26, transformers 5.24, timm 1.0, peft 0.21, trl 1.16,
-tokenizers 0.23, sentencepiece 0.2, Pillow 13, tensorboard). Exit status 0: every line says "equal"; 1: not.
+tokenizers 0.23, regex 2026.11, sentencepiece 0.2, Pillow 13, tensorboard). Exit status 0: every line says "equal"; 1: not.
 """
 import argparse
 import contextlib
@@ -24,7 +24,7 @@ from safetensors.torch import load_file
 ROOT = pathlib.Path(__file__).parents[3]
 CHECKS = pathlib.Path(__file__).parent
 MAKERS = ("formats", "pixels", "augment", "resnet", "vit", "positions", "bert", "gpt2", "llama", "lora", "state_dict",
-          "checkpoint", "chats", "optim")
+          "checkpoint", "chats", "optim", "offsets", "unicode")
 TEXT = "hidden_size = 32\nnum_layers = 2\nnum_heads = 4\nintermediate_size = 48\n"
 RUNS = {
     "vit": 'name = "vit"\npatch_size = 8\n' + TEXT,
@@ -68,16 +68,17 @@ def same_file(a, b):
 
 def make_again(name, scratch):
     """What differs from the committed files; "" when nothing does."""
-    copy = scratch / "golden"
-    shutil.rmtree(copy, ignore_errors=True)
+    project, copy = scratch / "project", scratch / "project" / "tests" / "golden"
+    shutil.rmtree(project, ignore_errors=True)
     shutil.copytree(ROOT / "tests" / "golden", copy)
+    (project / "tokenizers").mkdir()  # where make_unicode writes its table
     made = subprocess.run([sys.executable, copy / "make" / f"make_{name}.py"], capture_output=True, text=True)
     if made.returncode != 0:
         return made.stderr.strip().splitlines()[-1]
-    files = [file for file in copy.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
+    files = [file for file in project.rglob("*") if file.is_file() and "__pycache__" not in file.parts]
     with contextlib.chdir(copy):  # loading a file of ours that attacks its reader makes a file there
-        return ", ".join(str(file.relative_to(copy)) for file in files
-                         if not same_file(file, ROOT / "tests" / "golden" / file.relative_to(copy)))
+        return ", ".join(str(file.relative_to(project)) for file in files
+                         if not same_file(file, ROOT / file.relative_to(project)))
 
 
 def tokenizers_again():
