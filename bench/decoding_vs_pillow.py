@@ -6,13 +6,11 @@ format. The files are written by Pillow from those of a folder of images. Prints
 
 Build the program first: cmake --build build/release --target bench_images.
 """
-import argparse
 import json
 import statistics
-import sys
 import tempfile
-from pathlib import Path
 
+import images_vs_torchvision as images
 import vs_pytorch as base
 
 FORMATS = {"jpeg": {"quality": 90}, "progressive.jpeg": {"quality": 90, "progressive": True}, "png": {},
@@ -33,41 +31,34 @@ for name, options in formats.items():
 
 PEER = """
 import glob, json, sys, time
-from PIL import Image, __version__
+from PIL import Image
 files, seconds = sorted(glob.glob(sys.argv[1] + "/train/*")), float(sys.argv[2])
 images, begin = 0, time.perf_counter()
 while time.perf_counter() - begin < seconds:
     Image.open(files[images % len(files)]).convert("RGB")
     images += 1
 spent = time.perf_counter() - begin
-print(json.dumps({"images_per_s": round(images / spent, 1), "pillow": __version__}))
+print(json.dumps({"images_per_s": round(images / spent, 1)}))
 """
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--data", required=True, type=Path)
+    p = images.parser(__doc__, seconds=1.5)
     p.add_argument("--images", type=int, default=200)
-    p.add_argument("--seconds", type=float, default=1.5)
-    p.add_argument("--rounds", type=int, default=5)
-    p.add_argument("--python", default=sys.executable, help="interpreter of the peer")
-    p.add_argument("--program", type=Path, default=base.ROOT / "build/release/bench/bench_images")
-    p.add_argument("--trireme", default=base.ROOT / "build/release/bin/trireme", type=Path)
-    p.add_argument("--out", type=Path)
     a = p.parse_args()
-    result = {"settings": {"images": a.images, "data": a.data.name}, "machine": base.machine(a), "formats": {}}
+    pillow, _ = base.run([a.python, "-c", "import PIL; print(PIL.__version__)"])
+    result = {"settings": {"images": a.images, "data": a.data.name}, "machine": base.machine(a),
+              "pillow": pillow.strip(), "formats": {}}
     with tempfile.TemporaryDirectory() as folder:
         base.run([a.python, "-c", WRITER, a.data, folder, a.images, json.dumps(FORMATS)])
         for name in FORMATS:
-            rounds = []
-            for _ in range(a.rounds):
-                ours, _ = base.run([a.program, f"{folder}/{name}", 0, a.seconds, "decode"])
-                peer, _ = base.run([a.python, "-c", PEER, f"{folder}/{name}", a.seconds])
-                rounds.append([base.lines_of(ours)[-1]["images_per_s"], base.lines_of(peer)[-1]["images_per_s"]])
-            result["pillow"] = base.lines_of(peer)[-1]["pillow"]
-            ratios = [ours / theirs for ours, theirs in rounds]
+            files = f"{folder}/{name}"
+            rounds = images.in_turn([a.program, files, 0, a.seconds, "decode"],
+                                    [a.python, "-c", PEER, files, a.seconds], a.rounds)
+            ratios = [r["trireme"] / r["peer"] for r in rounds]
             result["formats"][name] = {
-                "trireme": statistics.median(r[0] for r in rounds), "pillow": statistics.median(r[1] for r in rounds),
+                "trireme": statistics.median(r["trireme"] for r in rounds),
+                "pillow": statistics.median(r["peer"] for r in rounds),
                 "ratio": round(statistics.median(ratios), 3), "ratios": [round(r, 3) for r in ratios]}
     base.show(result, a.out)
 

@@ -9,7 +9,6 @@ peer uses torchvision.io.decode_image and v2 (RandomResizedCrop, RandomHorizonta
 Build the program first: cmake --build build/release --target bench_images.
 """
 import argparse
-import json
 import statistics
 import sys
 from pathlib import Path
@@ -35,23 +34,32 @@ print(json.dumps({"images": images, "seconds": round(spent, 3), "images_per_s": 
 """
 
 
-def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parser(description, seconds):
+    """With the options of all comparisons of images."""
+    p = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--data", required=True, type=Path)
-    p.add_argument("--size", type=int, default=224)
-    p.add_argument("--seconds", type=float, default=5)
+    p.add_argument("--seconds", type=float, default=seconds)
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--python", default=sys.executable, help="interpreter of the peer")
     p.add_argument("--program", type=Path, default=base.ROOT / "build/release/bench/bench_images")
     p.add_argument("--trireme", default=base.ROOT / "build/release/bin/trireme", type=Path)
     p.add_argument("--out", type=Path)
+    return p
+
+
+def in_turn(ours, peer, rounds):
+    """Images a second by the two commands, in each round."""
+    return [{name: base.lines_of(base.run(command)[0])[-1]["images_per_s"]
+             for name, command in (("trireme", ours), ("peer", peer))} for _ in range(rounds)]
+
+
+def main():
+    p = parser(__doc__, seconds=5)
+    p.add_argument("--size", type=int, default=224)
     a = p.parse_args()
-    result = {"settings": {"size": a.size, "data": a.data.name}, "machine": base.machine(a), "rounds": []}
-    for _ in range(a.rounds):
-        ours, _ = base.run([a.program, a.data, a.size, a.seconds])
-        peer, _ = base.run([a.python, "-c", PEER, a.data, a.size, a.seconds])
-        result["rounds"].append({"trireme": base.lines_of(ours)[-1]["images_per_s"],
-                                 "peer": base.lines_of(peer)[-1]["images_per_s"]})
+    result = {"settings": {"size": a.size, "data": a.data.name}, "machine": base.machine(a)}
+    result["rounds"] = in_turn([a.program, a.data, a.size, a.seconds],
+                               [a.python, "-c", PEER, a.data, a.size, a.seconds], a.rounds)
     result["ratios"] = [round(r["trireme"] / r["peer"], 3) for r in result["rounds"]]
     result["median_ratio"] = statistics.median(result["ratios"])
     base.show(result, a.out)
