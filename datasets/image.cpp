@@ -77,8 +77,9 @@ at::Tensor without_alpha(const at::Tensor& rgba, const Decoding& how) {
 
 }  // namespace
 
-std::vector<unsigned char> read_bytes(const std::string& path) {
+std::vector<unsigned char> read_bytes(const std::string& path, const std::function<void(std::uintmax_t bytes)>& check) {
   const auto [file, size] = open_regular<DataError>(path);
+  if (check) check(size);
   std::vector<unsigned char> bytes(size + 1);  // a file system may know less than the file's size
   std::size_t done = 0;
   while (const auto got = ::read(file.get(), bytes.data() + done, bytes.size() - done)) {
@@ -145,15 +146,13 @@ DecodedImage decode_image(Bytes bytes, const std::string& name, const Decoding& 
 
 void check_bytes(std::uintmax_t bytes, const std::string& name, const Decoding& how) {
   const auto most = 8 * static_cast<std::uintmax_t>(how.most_pixels) + (std::uintmax_t{64} << 20);
-  if (bytes > most && bytes != static_cast<std::uintmax_t>(-1))
+  if (bytes > most)
     corrupt(name, fmt::format("has {} bytes, more than the {} of an image of data.max_pixels = {}", bytes, most,
                               how.most_pixels));
 }
 
 DecodedImage decode_file(const std::string& path, const Decoding& how) {
-  std::error_code none;
-  check_bytes(std::filesystem::file_size(path, none), path, how);
-  return decode_image(read_bytes(path), path, how);
+  return decode_image(read_bytes(path, [&](std::uintmax_t bytes) { check_bytes(bytes, path, how); }), path, how);
 }
 
 at::Tensor to_grey(const at::Tensor& image) {

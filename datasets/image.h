@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -17,8 +18,9 @@
 
 namespace trireme::datasets {
 
-/// Reads a file. @throws DataError that names it.
-std::vector<unsigned char> read_bytes(const std::string& path);
+/// Reads a file. `check` gets its size before it is read. @throws DataError that names it, and what `check` throws.
+std::vector<unsigned char> read_bytes(const std::string& path,
+                                      const std::function<void(std::uintmax_t bytes)>& check = nullptr);
 
 inline constexpr const char* kIsFolder = "a folder";
 /// What shows, without opening it, that a file is no image: "no such file", kIsFolder; null: nothing.

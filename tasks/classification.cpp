@@ -4,8 +4,6 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/nn/layers/index_checks.h"
@@ -37,7 +35,7 @@ at::Tensor balanced_weights(const TaskOptions& options) {
         "train.balance_classes: needs one source of data whose samples are all in each epoch; with "
         "[[data.mix]] give class_weights, and with data.balance_classes remove one of the two");
   const auto classes = read();
-  if (std::all_of(classes.begin(), classes.end(), [](auto label) { return label == nn::kNoLabel; }))
+  if (classes.empty())
     throw ConfigError("train.balance_classes: needs training samples with one class each; remove it");
   std::vector<double> counted(static_cast<std::size_t>(options.data.classes));
   for (const auto label : classes)

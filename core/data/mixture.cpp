@@ -185,6 +185,7 @@ std::vector<std::int64_t> classes_of_samples(Dataset& data) {
     const auto sample = rows != nullptr ? rows->read({}, i, 0, false) : data.get_with({}, i, 0, false);
     out.push_back(sample ? sample->targets[nn::kLabels].item<std::int64_t>() : nn::kNoLabel);
   }
+  if (std::all_of(out.begin(), out.end(), [](auto label) { return label == nn::kNoLabel; })) return {};
   return out;
 }
 

@@ -24,7 +24,8 @@ namespace trireme::data {
 /// @throws ConfigError for sources that do not fit together, or a weight that gives no sample in an epoch
 Datasets mixed(std::vector<Datasets> sources, const std::vector<double>& weights, const Shuffle& shuffle);
 
-/// The class of each sample of epoch 0, or -100; inputs are not read. Empty unless each sample has one class.
+/// The class of each sample of epoch 0, or -100; inputs are not read. Empty unless samples have one class each, and one
+/// has it.
 std::vector<std::int64_t> classes_of_samples(Dataset& data);
 
 /// A mixture of the classes of a data set: the part of one with n samples is in proportion to n^(1 - balance), so that

@@ -118,8 +118,7 @@ using Tables = std::vector<config::Table>;
 const Tables& repeated(const config::Table& root, const char* section, const char* name) {
   static const Tables none;
   const auto* table = root.table(section);
-  const auto found = table == nullptr ? decltype(table->arrays.find(name))() : table->arrays.find(name);
-  return table == nullptr || found == table->arrays.end() ? none : found->second;
+  return table == nullptr || !table->arrays.contains(name) ? none : table->arrays.at(name);
 }
 
 /// [[optimizer.group]] may change; each [[data.mix]] is compared as [data] is.

@@ -11,7 +11,6 @@
 #include "core/data/dataset_wrapper.h"
 #include "core/data/mixture.h"
 #include "core/data/relabel.h"
-#include "core/nn/layers/index_checks.h"
 
 namespace trireme::train {
 namespace {
@@ -58,9 +57,9 @@ data::OpenContext context_of(const RunConfig& config, const LoadedWeights& weigh
 
 /// @throws ConfigError for keys that rule out a mixture
 void check_mixture(const RunConfig& config) {
-  const bool mixes = !config.data.mix.empty();
-  if (!mixes && config.data.balance_classes.value_or(0) == 0) return;
-  if (config.data.balance_classes.value_or(0) > 0 && config.root.value<bool>("data", "length_buckets").value_or(false))
+  const bool mixes = !config.data.mix.empty(), balances = config.data.balance_classes.value_or(0) > 0;
+  if (!mixes && !balances) return;
+  if (balances && config.root.value<bool>("data", "length_buckets").value_or(false))
     config::fail(config.root.table("data"), "length_buckets",
                  "has no effect with balance_classes, which draws samples of any length; remove one of the two");
   const auto* by = mixes ? "[[data.mix]]" : "data.balance_classes";
@@ -87,7 +86,7 @@ data::Datasets open_sources(RunConfig& config, const LoadedWeights& weights, con
     auto opened = data::open(source, context_of(config, weights, written, launch, log));
     if (const auto balance = config.data.balance_classes.value_or(0); balance > 0) {
       const auto classes = data::classes_of_samples(*opened.train);
-      if (std::all_of(classes.begin(), classes.end(), [](auto label) { return label == nn::kNoLabel; }))
+      if (classes.empty())
         config::fail(
             section, "balance_classes",
             fmt::format("needs one class for each sample, which {} does not have; remove it", opened.info.source));
